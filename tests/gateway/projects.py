@@ -105,7 +105,7 @@ class Project:
         lock = Lock.load(self.lock)
         for one in tools:
             lock = lock.accept(server, Definition.of(one), by="tests", at="2026-11-16T10:00:00Z")
-        lock.save(self.lock)
+        Lock.update(self.lock, lambda _: lock)
 
     # --- the command line -------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ def project(folder, accepted, **upstream):
     lock = Lock()
     for one in accepted:
         lock = lock.accept(SERVER, one, by="tests", at="2026-11-16T10:00:00Z")
-    lock.save(folder / "counterseal.lock")
+    Lock.update(folder / "counterseal.lock", lambda _: lock)
     overlay = {"server": SERVER, "tools": {one.name: {"effect": "retrieve"} for one in accepted}}
     (folder / "overlays").mkdir()
     (folder / "overlays" / f"{SERVER}.yaml").write_text(json.dumps(overlay))

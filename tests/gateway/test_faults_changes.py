@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.config import ConfigError
-from counterseal.gateway.quarantine import QuarantinedTools, upstream_summaries
+from counterseal.gateway.upstream_tools import QuarantinedTools, upstream_summaries
 from tests.gateway.faulty.upstream import INPUT, Faulty, definition, project_before
 from tests.gateway.projects import PATIENCE
 from tests.gateway.served import LEGACY, MODERN, facts, said

@@ -1,7 +1,8 @@
 """`tools/call`: from an MCP request to a proposal, and from its observation to a result.
 
-A mistake of the model comes back as an error of the tool. The principal is known before this
-begins; nothing that a model wrote can change it.
+A refusal or mistake is an error of the tool and never of the protocol: the model reads what is
+wrong and what to do next, and a program finds the same under `_meta`. The principal is known
+before this begins; nothing that a model wrote can change it.
 
 A call that a person has to approve waits for a while. The client is shown a link to the request for
 approval; its answer means "go on", never "approved". The approver signs in at the link, or uses the
@@ -24,14 +25,22 @@ from mcp.shared.exceptions import MCPError
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan
 from opentelemetry.util.types import AttributeValue
 
+from counterseal.canonical import thaw
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.model import Contract
+from counterseal.contract.outputs import is_blocks
 from counterseal.contract.schemas import Validator
 from counterseal.contract.tool_context import CLIENT, Context, RefusedError
 from counterseal.errors import RegistryError
-from counterseal.gateway.questions import CallClient, ParkedCall, ParkedCalls, is_modern
-from counterseal.gateway.results import tool_result
+from counterseal.gateway.questions import (
+    CallClient,
+    ParkedCall,
+    ParkedCalls,
+    is_modern,
+    traceparent,
+)
 from counterseal.observation import Observation
+from counterseal.observation.render import fence
 from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
@@ -100,7 +109,7 @@ class ToolCalls:
             run_id=run_of(ctx, principal, session),
             key=_meta_text(ctx, KEY),
             operation_id=_meta_text(ctx, OPERATION),
-            trace=_traceparent(ctx),
+            trace=traceparent(ctx),
         )
         return await self.carry_out(ctx, proposal, principal, answers, state)
 
@@ -153,8 +162,8 @@ class ToolCalls:
         client = CallClient(
             ctx, self._runtime.redactor, answers, log_level=self._log_level, can_park=can_park
         )
-        approval_id = state.get("approval")
-        if approval_id is not None and _accepted(answers):
+        approval_id, answer = state.get("approval"), (answers or {}).get(_QUESTION)
+        if approval_id is not None and getattr(answer, "action", None) == "accept":
             await self._approvals.decided(approval_id, principal)
         work = self._submit(client, proposal, principal)
         if can_park:  # a call that may be parked needs a task of its own
@@ -267,11 +276,6 @@ def _meta_text(ctx: Ctx, name: str) -> str | None:
     return value
 
 
-def _traceparent(ctx: Ctx) -> str | None:
-    value = (ctx.meta or {}).get("traceparent")
-    return value if isinstance(value, str) else None
-
-
 def _parsed_state(state: str | None) -> dict[str, Any]:
     """Return the state of the round before, which this server had sealed and the SDK opened."""
     if state is None:
@@ -281,11 +285,6 @@ def _parsed_state(state: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return parsed if isinstance(parsed, dict) else {}
-
-
-def _accepted(answers: Mapping[str, Any] | None) -> bool:
-    answer = (answers or {}).get(_QUESTION)
-    return getattr(answer, "action", None) == "accept"
 
 
 class _LatestSpan(NonRecordingSpan):
@@ -343,10 +342,8 @@ class ApprovalWait:
         self.seconds = seconds
         """How long a call waits for a person, or for another call with its key."""
 
-    def link(self, observation: Observation) -> dict[str, Any] | None:
+    def link(self, observation: Observation) -> dict[str, Any]:
         """Return the id of the approval that a call needs, and the page where to decide."""
-        if observation.approval_id is None:
-            return None
         url = f"{self._console}/approvals/{observation.approval_id}"
         return {"id": observation.approval_id, "url": url}
 
@@ -354,21 +351,18 @@ class ApprovalWait:
         self, client: CallClient, observation: Observation, principal: Principal
     ) -> dict[str, Any]:
         """Return what the client is to show, as the params of `elicitation/create`."""
-        link = self.link(observation) or {}
-        message = await self._message(observation, principal)
-        if client.can("elicitation.url"):
-            return {"mode": "url", "message": message, "url": link["url"]}
-        text = f"{message}\nDecide at {link['url']}, then go on here."
-        return {"mode": "form", "message": text, "requestedSchema": _EMPTY_FORM}
-
-    async def _message(self, observation: Observation, principal: Principal) -> str:
+        url = self.link(observation)["url"]
         try:
             packet = await self._runtime.approvals.get(
                 principal.tenant, observation.approval_id or ""
             )
+            message = f"A person has to approve this: {packet.consequence}"
         except ApprovalError:
-            return f"A person has to approve this call of {observation.tool}."
-        return f"A person has to approve this: {packet.consequence}"
+            message = f"A person has to approve this call of {observation.tool}."
+        if client.can("elicitation.url"):
+            return {"mode": "url", "message": message, "url": url}
+        text = f"{message}\nDecide at {url}, then go on here."
+        return {"mode": "form", "message": text, "requestedSchema": _EMPTY_FORM}
 
     async def shown(
         self, client: CallClient, observation: Observation, principal: Principal
@@ -408,3 +402,97 @@ async def _goes_on(asking: asyncio.Future[dict[str, Any]]) -> bool:
         return (await asking).get("action") == "accept"
     except RefusedError:
         return False
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+FACTS: Final = "counterseal/observation"
+"""The key in a result's `_meta` under which a program finds the facts of its call."""
+COMPLETE: Final = {"resultType": "complete"}
+"""Part of every result of 2026-07-28; the SDK removes it for older clients."""
+
+
+def tool_result(
+    observation: Observation,
+    contract: Contract | None,
+    output: Validator | None,
+    approval: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the result of `tools/call` as JSON. `approval` says where a person can decide."""
+    facts = _facts(observation, approval)
+    result = {**COMPLETE, "isError": not observation.ok, "_meta": {FACTS: facts}}
+    if contract is not None and observation.ok and is_blocks(contract.affordance.output_schema):
+        return {**result, "content": _blocks(observation)}
+    text = observation.for_model()
+    if approval is not None:
+        url = approval["url"]
+        text = f"{text}\nA person decides at {url}; make the same call again after that."
+    result["content"] = [{"type": "text", "text": text}]
+    data = thaw(observation.data) if observation.ok else facts
+    published = publishes_output(contract)
+    # Clients check results against the published schema, errors included.
+    if data is not None and (not published or (output is not None and output.is_valid(data))):
+        result["structuredContent"] = data
+    elif observation.ok and published:
+        # The output was shortened or redacted, and does not fit its published schema any more. A
+        # client would refuse such a result; as an error, the model still reads what there is.
+        result["isError"] = True
+    return result
+
+
+def publishes_output(contract: Contract | None) -> bool:
+    """Return True if clients know the output schema, and check results against it."""
+    if contract is None:
+        return False
+    schema = contract.affordance.output_schema
+    return schema.get("type") == "object" and len(schema) > 1 and not is_blocks(schema)
+
+
+def _facts(observation: Observation, approval: Mapping[str, Any] | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "call_id": observation.call_id,
+        "trace_id": observation.trace_id,
+        "code": observation.code.value,
+        "replayed": observation.idempotency_hit,
+    }
+    if observation.ok:
+        return facts
+    facts |= {
+        "response": {**observation.response.vector(), "next_action": observation.next_action},
+        "path": observation.path.value if observation.path else None,
+        "errors": [error.record() for error in observation.errors],
+    }
+    if observation.retry_after is not None:
+        facts["retry_after"] = observation.retry_after
+    if observation.approval_id is not None:
+        facts["approval"] = dict(approval) if approval else {"id": observation.approval_id}
+    return facts
+
+
+def _blocks(observation: Observation) -> list[dict[str, Any]]:
+    """Return content blocks: all texts in one, marked as data, and then the other blocks."""
+    content = (observation.data or {}).get("content", ())
+    blocks = [block for block in content if isinstance(block, Mapping)]
+    lines = [observation._replace(data=None).for_model()]
+    others = []
+    for block in blocks:
+        text = block.get("text")
+        if block.get("type") == "text" and isinstance(text, str):
+            lines.extend(fence(text, observation.call_id, observation.trust))
+        elif block.get("type") == "resource":
+            others.append(_resource(thaw(block), observation))
+        elif block.get("type") in ("image", "audio", "resource_link"):
+            others.append(thaw(block))
+    if not blocks and observation.data:  # too large to be shown: a summary stands for it
+        lines = [observation.for_model()]
+    return [{"type": "text", "text": "\n".join(lines)}, *others]
+
+
+def _resource(block: dict[str, Any], observation: Observation) -> dict[str, Any]:
+    """Mark the text of an embedded resource as data, because the model reads it, too."""
+    resource = block.get("resource")
+    if isinstance(resource, dict) and isinstance(resource.get("text"), str):
+        lines = fence(resource["text"], observation.call_id, observation.trust)
+        resource["text"] = "\n".join(lines)
+    return block

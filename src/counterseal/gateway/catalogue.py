@@ -1,23 +1,44 @@
-"""The tools that a caller may see, as entries of `tools/list`.
+"""The tools that a caller may see, as entries of `tools/list`, and notifications of changes.
 
-An entry is made once for each contract. The registry decides which entries a caller gets.
+An entry is made once for each contract. The registry decides which entries a caller gets. A client
+is notified only of changes that it may see: on its connection in 2025-11-25, on streams that it
+opens for it in 2026-07-28.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 from typing import Any, Final
 
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
+
 from counterseal.contract.formats import mcp
 from counterseal.contract.model import Contract
 from counterseal.gates.parse import is_id
-from counterseal.gateway.results import publishes_output
+from counterseal.gateway.calls import publishes_output
+from counterseal.gateway.questions import LEVELS
+from counterseal.gateway.relay import ResourceSubscription
 from counterseal.ledger.records import RunRecord
 from counterseal.proposal import Principal
 from counterseal.registry import RegistryRecord
 from counterseal.runtime import Runtime
+from counterseal.telemetry import measure
 
 EFFECT: Final = "counterseal/effect"
 VERSION: Final = "counterseal/version"
@@ -92,3 +113,150 @@ def _is_tool(record: RegistryRecord) -> bool:
     """Return False for resources and prompts of upstreams, which have contracts, too."""
     binding = record.contract.mcp
     return binding is None or binding.kind == "tool"
+
+
+# --- notifications --------------------------------------------------------------------------------
+
+
+_log = logging.getLogger("counterseal.gateway")
+
+_SEND_SECONDS: Final = 5.0
+
+
+@dataclass(eq=False, kw_only=True)
+class ClientConnection:
+    """A connection of 2025-11-25, from its first notification to its end."""
+
+    params: types.InitializeRequestParams
+    """The client's part of the handshake. The SDK has one such object for each connection."""
+    session: ServerSession
+    principal: Principal
+    fingerprint: object
+    log_level: str = LEVELS[0]
+    subscriptions: dict[str, ResourceSubscription] = field(default_factory=dict)
+    """By URI."""
+
+
+@dataclass(eq=False)
+class _Streams:
+    """All streams of one principal, of 2026-07-28."""
+
+    bus: InMemorySubscriptionBus
+    handler: ListenHandler
+    fingerprint: object
+    open: int = 0
+
+
+class Notifications:
+    """The clients that are connected, and what they are notified of."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._connections: dict[int, ClientConnection] = {}
+        """By the identity of their `params`, which they keep alive."""
+        self._streams: dict[Principal, _Streams] = {}
+
+    # --- clients ----------------------------------------------------------------------------------
+
+    def connection(self, ctx: ServerRequestContext[Any, Any]) -> ClientConnection | None:
+        """Return the connection of 2025-11-25 that a request came over."""
+        return self._connections.get(id(ctx.session.client_params))
+
+    @contextmanager
+    def connected(
+        self, ctx: ServerRequestContext[Any, Any], principal: Principal
+    ) -> Iterator[ClientConnection | None]:
+        """Notify a connection of changes within this context. None: it is notified already."""
+        params, began = ctx.session.client_params, monotonic()
+        if params is None or id(params) in self._connections:
+            yield None
+            return
+        fingerprint = self._catalogue.fingerprint(principal)
+        connection = ClientConnection(
+            params=params, session=ctx.session, principal=principal, fingerprint=fingerprint
+        )
+        self._connections[id(params)] = connection
+        try:
+            yield connection
+        finally:
+            del self._connections[id(params)]
+            attributes = {"mcp.protocol.version": ctx.protocol_version}
+            measure("mcp.server.session.duration", monotonic() - began, attributes)
+
+    async def listen(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.SubscriptionsListenRequestParams,
+        principal: Principal,
+    ) -> types.SubscriptionsListenResult:
+        """Serve one stream of a client of 2026-07-28 until one of the two ends it."""
+        streams = self._streams.get(principal)
+        if streams is None:
+            bus = InMemorySubscriptionBus()
+            fingerprint = self._catalogue.fingerprint(principal)
+            streams = self._streams[principal] = _Streams(bus, ListenHandler(bus), fingerprint)
+        streams.open += 1
+        try:
+            return await streams.handler(ctx, params)
+        finally:
+            streams.open -= 1
+            if not streams.open and self._streams.get(principal) is streams:
+                del self._streams[principal]
+
+    def close(self) -> None:
+        """End all streams."""
+        for streams in list(self._streams.values()):
+            streams.handler.close()
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    async def tools_changed(self) -> None:
+        """Notify the clients whose catalogue has changed."""
+        current: dict[Principal, object] = {}
+
+        def has_changed(client: ClientConnection | _Streams, principal: Principal) -> bool:
+            if principal not in current:
+                current[principal] = self._catalogue.fingerprint(principal)
+            changed = current[principal] != client.fingerprint
+            client.fingerprint = current[principal]
+            return changed
+
+        connections = [
+            each for each in self._connections.values() if has_changed(each, each.principal)
+        ]
+        await _send_all(each.session.send_tool_list_changed() for each in connections)
+        for principal, streams in list(self._streams.items()):
+            if has_changed(streams, principal):
+                await streams.bus.publish(ToolsListChanged())
+
+    async def upstream_changed(self, kind: str, sees: Callable[[Principal], bool]) -> None:
+        """Notify the clients that see a change: of `prompts`, `resources` or `resource:URI`."""
+        uri = kind.removeprefix("resource:")
+        clients = [each for each in self._connections.values() if sees(each.principal)]
+        if kind == "prompts":
+            event: Any = PromptsListChanged()
+            sending = [each.session.send_prompt_list_changed() for each in clients]
+        elif kind == "resources":
+            event = ResourcesListChanged()
+            sending = [each.session.send_resource_list_changed() for each in clients]
+        else:
+            event = ResourceUpdated(uri)
+            subscribed = [each for each in clients if uri in each.subscriptions]
+            sending = [each.session.send_resource_updated(uri) for each in subscribed]
+        await _send_all(sending)
+        for principal, streams in list(self._streams.items()):
+            if sees(principal):
+                await streams.bus.publish(event)
+
+
+async def _send_all(notifications: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Send notifications at the same time: a client that does not read must not delay others."""
+    await asyncio.gather(*map(_send, notifications))
+
+
+async def _send(notification: Coroutine[Any, Any, None]) -> None:
+    try:
+        async with asyncio.timeout(_SEND_SECONDS):
+            await notification
+    except Exception:  # noqa: BLE001 - the client has disconnected, or does not read
+        _log.debug("a client could not be notified of a change", exc_info=True)

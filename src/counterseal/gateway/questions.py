@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -50,6 +50,12 @@ _REPORT_SECONDS: Final = 5.0
 def is_modern(ctx: Ctx) -> bool:
     """Return True if the client's revision lets servers send no requests."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def traceparent(ctx: Ctx) -> str | None:
+    """Return the trace context that a request names."""
+    value = (ctx.meta or {}).get("traceparent")
+    return value if isinstance(value, str) else None
 
 
 class CallClient:
@@ -90,8 +96,7 @@ class CallClient:
 
     @property
     def traceparent(self) -> str | None:
-        value = (self.ctx.meta or {}).get("traceparent")
-        return value if isinstance(value, str) else None
+        return traceparent(self.ctx)
 
     def can(self, capability: str) -> bool:
         capabilities = self.ctx.session.client_capabilities
@@ -262,15 +267,12 @@ def note_missing_capability(refusal: RefusedError) -> None:
 # --- parked calls ---------------------------------------------------------------------------------
 
 
-class ParkedCall:
+class ParkedCall(NamedTuple):
     """A call that goes on while its client looks for answers."""
 
-    def __init__(
-        self, client: CallClient, principal: Principal, task: asyncio.Future[Observation]
-    ) -> None:
-        self.client = client
-        self.principal = principal
-        self.task = task
+    client: CallClient
+    principal: Principal
+    task: asyncio.Future[Observation]
 
     async def next(self) -> Observation | dict[str, Any]:
         """Return the outcome of the call, or its open questions. Cancelling cancels the call."""

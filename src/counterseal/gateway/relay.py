@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -23,8 +23,7 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.codes import Code
 from counterseal.contract.sources.foreign_text import plain
 from counterseal.errors import CountersealError
-from counterseal.gateway.calls import ToolCalls
-from counterseal.gateway.results import COMPLETE, FACTS
+from counterseal.gateway.calls import COMPLETE, FACTS, ToolCalls
 from counterseal.gateway.upstream_tools import UpstreamTools
 from counterseal.proposal import Principal, Proposal
 
@@ -38,6 +37,12 @@ _MAX_OWNERS: Final = 10_000
 _LIST_SECONDS: Final = 5.0
 """Seconds that an upstream has for a list, so that it does not hold up the lists of the others."""
 _LONGEST: Final = 4_000
+_FIELDS: Final = {
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""The fields of the results that hold a list's items."""
 
 
 class ResourceSubscription(NamedTuple):
@@ -63,25 +68,18 @@ class Relay:
     # --- lists ------------------------------------------------------------------------------------
 
     async def resources(self, principal: Principal) -> list[dict[str, Any]]:
-        items = await self._items(principal, "resources", "resources/list", "resources")
-        return [item for _, item in items]
+        return [item for _, item in await self._items(principal, "resources/list")]
 
     async def templates(self, principal: Principal) -> list[dict[str, Any]]:
-        items = await self._templates(principal)
-        return [item for _, item in items]
+        return [item for _, item in await self._items(principal, "resources/templates/list")]
 
     async def prompts(self, principal: Principal) -> list[dict[str, Any]]:
-        items = await self._items(principal, "prompts", "prompts/list", "prompts")
+        items = await self._items(principal, "prompts/list")
         return [{**item, "name": self._shown_name(server, item)} for server, item in items]
 
-    async def _templates(self, principal: Principal) -> list[tuple[str, dict[str, Any]]]:
-        method, field = "resources/templates/list", "resourceTemplates"
-        return await self._items(principal, "resources", method, field)
-
-    async def _items(
-        self, principal: Principal, what: str, method: str, field: str
-    ) -> list[tuple[str, dict[str, Any]]]:
+    async def _items(self, principal: Principal, method: str) -> list[tuple[str, dict[str, Any]]]:
         """Return every item of every upstream that a caller may use, with its server."""
+        what, field = method.partition("/")[0], _FIELDS[method]
         servers = list(self._usable(principal, what))
         lists = await asyncio.gather(
             *(self._pages(principal, server, method, field) for server in servers)
@@ -114,12 +112,13 @@ class Relay:
 
     def _usable(self, principal: Principal, what: str) -> Iterator[str]:
         for server, plan in self._upstreams.plans.items():
-            capable = self._upstreams.upstreams[server].capabilities.get(what) is not None
-            if getattr(plan, what) and capable and self._upstreams.allows(principal, server, what):
+            offers = self._upstreams.upstreams[server].capabilities.get(what) is not None
+            wanted = offers and getattr(plan.table, what)
+            if wanted and self._upstreams.allows(principal, server, what):
                 yield server
 
     def _shown_name(self, server: str, item: Mapping[str, Any]) -> str:
-        return f"{self._upstreams.plans[server].prefix}{item.get('name')}"
+        return f"{self._upstreams.plans[server].table.prefix}{item.get('name')}"
 
     # --- single items -----------------------------------------------------------------------------
 
@@ -162,7 +161,7 @@ class Relay:
         return {**COMPLETE, **result["structuredContent"]}
 
     async def complete(
-        self, params: types.CompleteRequestParams, principal: Principal
+        self, ctx: Ctx, params: types.CompleteRequestParams, principal: Principal, run: str | None
     ) -> dict[str, Any]:
         wire = params.model_dump(by_alias=True, mode="json", exclude_none=True)
         wire.pop("_meta", None)
@@ -205,11 +204,12 @@ class Relay:
             self._subscriptions[subscription] -= 1
             if self._subscriptions[subscription] <= 0:
                 del self._subscriptions[subscription]
-                params = {"uri": subscription.uri}
-                ending = self._request(
-                    principal, subscription.server, "resources/unsubscribe", params
-                )
-                self._upstreams.runtime.begin_if_open(_without_error(ending))
+                self._upstreams.runtime.begin_if_open(self._end(principal, subscription))
+
+    async def _end(self, principal: Principal, subscription: ResourceSubscription) -> None:
+        with suppress(MCPError):
+            params = {"uri": subscription.uri}
+            await self._request(principal, subscription.server, "resources/unsubscribe", params)
 
     def forget_owners(self) -> None:
         """Look up again which upstream has what: that may have changed."""
@@ -255,28 +255,23 @@ class Relay:
         self, principal: Principal, kind: str, name: str
     ) -> list[tuple[str, str]]:
         if kind == "prompt":
-            prompts = await self._items(principal, "prompts", "prompts/list", "prompts")
+            prompts = await self._items(principal, "prompts/list")
             return [
                 (server, str(item["name"]))
                 for server, item in prompts
                 if self._shown_name(server, item) == name
             ]
         if kind == "resource template":
-            templates = await self._templates(principal)
+            templates = await self._items(principal, "resources/templates/list")
             return [(server, name) for server, item in templates if item.get("uriTemplate") == name]
-        resources = await self._items(principal, "resources", "resources/list", "resources")
+        resources = await self._items(principal, "resources/list")
         owners = [(server, name) for server, item in resources if item.get("uri") == name]
         if not owners:
-            templates = await self._templates(principal)
+            templates = await self._items(principal, "resources/templates/list")
             owners = [(s, name) for s, item in templates if _matches(item.get("uriTemplate"), name)]
         servers = list(self._usable(principal, "resources"))
         # A server may have resources that it does not list. With only one server, ask that one.
         return owners or ([(servers[0], name)] if len(servers) == 1 else [])
-
-
-async def _without_error(work: Coroutine[Any, Any, Any]) -> None:
-    with suppress(MCPError):
-        await work
 
 
 def _visible(item: dict[str, Any]) -> dict[str, Any]:

@@ -21,10 +21,9 @@ from mcp.server.stdio import stdio_server
 
 from counterseal.config import Settings, open_runtime
 from counterseal.config.build import later_grants, secrets_of, upstream_settings
-from counterseal.gateway.quarantine import upstream_summaries
 from counterseal.gateway.server import McpServer
 from counterseal.gateway.upstream_contracts import upstream_plans
-from counterseal.gateway.upstream_tools import UpstreamTools
+from counterseal.gateway.upstream_tools import UpstreamTools, upstream_summaries
 from counterseal.proposal import Principal
 from counterseal.reconcile import Reconciler, Retention
 from counterseal.runtime import Runtime

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -25,13 +26,10 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
 from counterseal import __version__
-from counterseal.contract.model import Contract
-from counterseal.gateway.calls import RAW_ARGUMENTS, ApprovalWait, ToolCalls, run_of
-from counterseal.gateway.catalogue import Catalogue
-from counterseal.gateway.notifications import ClientConnection, Notifications
+from counterseal.gateway.calls import COMPLETE, RAW_ARGUMENTS, ApprovalWait, ToolCalls, run_of
+from counterseal.gateway.catalogue import Catalogue, ClientConnection, Notifications
 from counterseal.gateway.questions import LEVELS, is_modern
 from counterseal.gateway.relay import Relay
-from counterseal.gateway.results import COMPLETE
 from counterseal.gateway.upstream_tools import UpstreamTools
 from counterseal.keys import KeyRing, derived_key
 from counterseal.proposal import Principal
@@ -39,6 +37,7 @@ from counterseal.runtime import Runtime
 from counterseal.telemetry import listening, measure
 
 Ctx = ServerRequestContext[Any, Any]
+_Items = Callable[[Principal], Awaitable[list[dict[str, Any]]]]
 
 _log = logging.getLogger("counterseal.gateway")
 
@@ -52,8 +51,15 @@ _DATE_CHECK: Final = 60.0
 _CREDENTIAL_CHECK: Final = 15.0
 """Seconds between checks: of this process's registry, of the store, of dates that end something,
 and of the credential of an open stream."""
-_NOT_CACHED: Final = CacheHint(ttl_ms=0, scope="private")
-"""Lists belong to one caller, and may change with every grant."""
+_CACHEABLE: Final = (
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "server/discover",
+)
+"""Answers that clients may not keep: they belong to one caller, and may change with every grant."""
 
 
 class McpServer:
@@ -78,11 +84,11 @@ class McpServer:
         self._session = session
         self._valid = valid
         approvals = ApprovalWait(runtime, console=console, seconds=wait)
-        relays_questions = _never if upstreams is None else upstreams.relays_questions
+        relays_questions = upstreams.relays_questions if upstreams else lambda _: False
         self.calls = ToolCalls(runtime, approvals, relays_questions, self._log_level)
         self.relay: Relay | None = None
         if upstreams is not None and any(
-            plan.resources or plan.prompts for plan in upstreams.plans.values()
+            plan.table.resources or plan.table.prompts for plan in upstreams.plans.values()
         ):
             self.relay = Relay(upstreams, self.calls)
         self._upstreams = upstreams
@@ -93,35 +99,16 @@ class McpServer:
             "counterseal",
             version=__version__,
             title=title,
-            cache_hints={
-                "tools/list": _NOT_CACHED,
-                "prompts/list": _NOT_CACHED,
-                "resources/list": _NOT_CACHED,
-                "resources/templates/list": _NOT_CACHED,
-                "resources/read": _NOT_CACHED,
-                "server/discover": _NOT_CACHED,
-            },
+            cache_hints=dict.fromkeys(_CACHEABLE, CacheHint(ttl_ms=0, scope="private")),
             get_tool_input_schema=self._input_schema,
         )
-        handlers: list[tuple[str, Any, Any]] = [
-            ("tools/list", types.PaginatedRequestParams, self._list_tools),
-            ("tools/call", types.CallToolRequestParams, self._call_tool),
-            ("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen),
-            ("logging/setLevel", types.SetLevelRequestParams, self._set_level),
-        ]
+        add = server.add_request_handler
+        add("tools/list", types.PaginatedRequestParams, self._list_tools)
+        add("tools/call", types.CallToolRequestParams, self._call_tool)
+        add("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen)
+        add("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         if self.relay is not None:
-            handlers += [
-                ("resources/list", types.PaginatedRequestParams, self._list_resources),
-                ("resources/templates/list", types.PaginatedRequestParams, self._list_templates),
-                ("resources/read", types.ReadResourceRequestParams, self._read_resource),
-                ("resources/subscribe", types.SubscribeRequestParams, self._subscribe),
-                ("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe),
-                ("prompts/list", types.PaginatedRequestParams, self._list_prompts),
-                ("prompts/get", types.GetPromptRequestParams, self._get_prompt),
-                ("completion/complete", types.CompleteRequestParams, self._complete),
-            ]
-        for method, params, handler in handlers:
-            server.add_request_handler(method, params, handler)
+            self._add_relay_handlers(server, self.relay)
         server.middleware.append(
             RequestStateBoundary(_state_security(self.runtime.keys), default_audience="counterseal")
         )
@@ -244,13 +231,7 @@ class McpServer:
             return upstreams.allows(principal, server, what)
 
         self.relay.forget_owners()
-        if kind == "prompts":
-            work = notifications.prompts_changed(sees)
-        elif kind == "resources":
-            work = notifications.resources_changed(sees)
-        else:
-            work = notifications.resource_updated(kind.removeprefix("resource:"), sees)
-        self.runtime.begin_if_open(work)
+        self.runtime.begin_if_open(notifications.upstream_changed(kind, sees))
 
     async def _listen(
         self, ctx: Ctx, params: types.SubscriptionsListenRequestParams
@@ -298,25 +279,33 @@ class McpServer:
 
     # --- relayed requests -------------------------------------------------------------------------
 
-    async def _list_resources(
-        self, ctx: Ctx, params: types.PaginatedRequestParams | None
-    ) -> dict[str, Any]:
-        return {**COMPLETE, "resources": await self._relay.resources(self._caller())}
+    def _add_relay_handlers(self, server: Server[Any], relay: Relay) -> None:
+        def add(method: str, params: Any, handler: Callable[..., Any], *first: Any) -> None:
+            server.add_request_handler(method, params, partial(handler, *first))
 
-    async def _list_templates(
-        self, ctx: Ctx, params: types.PaginatedRequestParams | None
-    ) -> dict[str, Any]:
-        templates = await self._relay.templates(self._caller())
-        return {**COMPLETE, "resourceTemplates": templates}
+        page = types.PaginatedRequestParams
+        add("resources/list", page, self._list, "resources", relay.resources)
+        add("resources/templates/list", page, self._list, "resourceTemplates", relay.templates)
+        add("prompts/list", page, self._list, "prompts", relay.prompts)
+        add("resources/read", types.ReadResourceRequestParams, self._get, relay.read)
+        add("prompts/get", types.GetPromptRequestParams, self._get, relay.prompt)
+        add("completion/complete", types.CompleteRequestParams, self._get, relay.complete)
+        add("resources/subscribe", types.SubscribeRequestParams, self._subscribe, relay)
+        add("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe, relay)
 
-    async def _read_resource(
-        self, ctx: Ctx, params: types.ReadResourceRequestParams
+    async def _list(self, field: str, items: _Items, ctx: Ctx, params: object) -> dict[str, Any]:
+        return {**COMPLETE, field: await items(self._caller())}
+
+    async def _get(
+        self, get: Callable[..., Awaitable[dict[str, Any]]], ctx: Ctx, params: Any
     ) -> dict[str, Any]:
         principal = self._caller()
-        return await self._relay.read(ctx, params, principal, self._run(ctx, principal))
+        return await get(ctx, params, principal, self._run(ctx, principal))
 
-    async def _subscribe(self, ctx: Ctx, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        uri, principal, relay = str(params.uri), self._caller(), self._relay
+    async def _subscribe(
+        self, relay: Relay, ctx: Ctx, params: types.SubscribeRequestParams
+    ) -> types.EmptyResult:
+        uri, principal = str(params.uri), self._caller()
         held = self._connection(ctx).subscriptions
         if uri not in held:
             subscription = await relay.subscribe(principal, uri)
@@ -325,30 +314,12 @@ class McpServer:
         return types.EmptyResult()
 
     async def _unsubscribe(
-        self, ctx: Ctx, params: types.UnsubscribeRequestParams
+        self, relay: Relay, ctx: Ctx, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
         subscription = self._connection(ctx).subscriptions.pop(str(params.uri), None)
         if subscription is not None:
-            self._relay.unsubscribe(self._caller(), [subscription])
+            relay.unsubscribe(self._caller(), [subscription])
         return types.EmptyResult()
-
-    async def _list_prompts(
-        self, ctx: Ctx, params: types.PaginatedRequestParams | None
-    ) -> dict[str, Any]:
-        return {**COMPLETE, "prompts": await self._relay.prompts(self._caller())}
-
-    async def _get_prompt(self, ctx: Ctx, params: types.GetPromptRequestParams) -> dict[str, Any]:
-        principal = self._caller()
-        return await self._relay.prompt(ctx, params, principal, self._run(ctx, principal))
-
-    async def _complete(self, ctx: Ctx, params: types.CompleteRequestParams) -> dict[str, Any]:
-        return await self._relay.complete(params, self._caller())
-
-    @property
-    def _relay(self) -> Relay:
-        if self.relay is None:
-            raise MCPError(code=types.METHOD_NOT_FOUND, message="Method not found")
-        return self.relay
 
 
 class _SdkServer(Server[Any]):
@@ -380,10 +351,6 @@ def _attributes(ctx: Ctx, failed: str | None) -> dict[str, Any]:
         "gen_ai.prompt.name": prompt,
         "error.type": failed,
     }
-
-
-def _never(_: Contract) -> bool:
-    return False
 
 
 def _page_start(cursor: str | None, length: int) -> int:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from counterseal.config import Settings
 from counterseal.config.build import later_grants
+from counterseal.config.tables import UpstreamTable
 from counterseal.contract.model import Contract
 from counterseal.contract.sources.mcp import (
     Definition,
@@ -34,20 +35,22 @@ class UpstreamPlan:
     """What the configuration says about the contracts of one upstream."""
 
     server: str
-    overlay: Overlay | None = None
-    prefix: str = ""
-    unlisted: Literal["hidden", "gated"] = "hidden"
-    tenants: tuple[str, ...] = ()
-    resources: bool = False
-    prompts: bool = False
+    table: UpstreamTable
+    overlay: Overlay | None
     _contracts: dict[tuple[str, int], Contract | ContractError | None] = field(
         default_factory=dict, repr=False, compare=False
     )
     """A cache: making a contract takes milliseconds, and an upstream may have a thousand tools."""
 
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """The tenants that may use it; empty for all."""
+        return self.table.tenants or ()
+
     def name(self, tool: str) -> str | None:
         """Return the name that agents see for a tool, or None if it is hidden."""
-        return shown_name(tool, self.overlay, prefix=self.prefix, unlisted=self.unlisted)
+        table = self.table
+        return shown_name(tool, self.overlay, prefix=table.prefix, unlisted=table.unlisted)
 
     def contract(self, definition: Definition, revision: int) -> Contract | None:
         """Return the contract for a definition, or None if the tool is hidden.
@@ -58,26 +61,21 @@ class UpstreamPlan:
         if key not in self._contracts:
             if len(self._contracts) >= _MAX_CONTRACTS:
                 self._contracts.clear()
-            self._contracts[key] = self._new_contract(definition, revision)
+            try:
+                self._contracts[key] = contract_of(
+                    definition,
+                    self.overlay,
+                    server=self.server,
+                    prefix=self.table.prefix,
+                    unlisted=self.table.unlisted,
+                    revision=revision,
+                )
+            except ContractError as error:
+                self._contracts[key] = error
         contract = self._contracts[key]
         if isinstance(contract, ContractError):
             raise ContractError(contract.problems)
         return contract
-
-    def _new_contract(
-        self, definition: Definition, revision: int
-    ) -> Contract | ContractError | None:
-        try:
-            return contract_of(
-                definition,
-                self.overlay,
-                server=self.server,
-                prefix=self.prefix,
-                unlisted=self.unlisted,
-                revision=revision,
-            )
-        except ContractError as error:
-            return error
 
 
 def upstream_plans(settings: Settings) -> dict[str, UpstreamPlan]:
@@ -85,15 +83,8 @@ def upstream_plans(settings: Settings) -> dict[str, UpstreamPlan]:
     plans = {}
     for server, table in settings.upstreams.items():
         path = settings.overlay_path(server)
-        plans[server] = UpstreamPlan(
-            server=server,
-            overlay=None if path is None else read_overlay(path),
-            prefix=table.prefix,
-            unlisted=table.unlisted,
-            tenants=table.tenants or (),
-            resources=table.resources,
-            prompts=table.prompts,
-        )
+        overlay = None if path is None else read_overlay(path)
+        plans[server] = UpstreamPlan(server=server, table=table, overlay=overlay)
     return plans
 
 
@@ -104,61 +95,57 @@ def register_pinned(runtime: Runtime, settings: Settings) -> None:
     registered are left out; the gateway reports them.
     """
     grants = later_grants(settings, {record.name for record in runtime.registry.records})
-    for plan, contract in _pinned_contracts(settings):
-        own_grants = [grant for grant in grants if grant.tool == contract.name]
-        if not runtime.registry.versions(contract.name):
-            with suppress(ContractError):
-                runtime.register(contract, grants=own_grants, allowed_tenants=plan.tenants)
-
-
-def _pinned_contracts(settings: Settings) -> Iterator[tuple[UpstreamPlan, Contract]]:
     lock = Lock.load(settings.lock_path())
-    for server, plan in upstream_plans(settings).items():
-        for pin in lock.servers.get(server, {}).values():
-            with suppress(ContractError):
-                contract = plan.contract(pin.definition, pin.revision)
-                if contract is not None:
-                    yield plan, contract
-        for contract in relay_contracts(plan):
-            yield plan, contract
+    for plan in upstream_plans(settings).values():
+        for contract in (*_pinned_contracts(plan, lock), *relay_contracts(plan)):
+            own_grants = [grant for grant in grants if grant.tool == contract.name]
+            if not runtime.registry.versions(contract.name):
+                with suppress(ContractError):
+                    runtime.register(contract, grants=own_grants, allowed_tenants=plan.tenants)
+
+
+def _pinned_contracts(plan: UpstreamPlan, lock: Lock) -> Iterator[Contract]:
+    for pin in lock.servers.get(plan.server, {}).values():
+        with suppress(ContractError):
+            contract = plan.contract(pin.definition, pin.revision)
+            if contract is not None:
+                yield contract
 
 
 # --- resources and prompts ------------------------------------------------------------------------
 
 _MAX_OUTPUT: Final = 10 * 1024 * 1024
-_URI: Final = {"type": "string", "maxLength": 4096, "description": "Which resource."}
+_VALUES: Final = {"type": "string", "maxLength": 100_000}
 _INPUTS: Final[dict[str, dict[str, Any]]] = {
-    "resource": {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["uri"],
-        "properties": {"uri": _URI},
-    },
+    "resource": {"uri": {"type": "string", "maxLength": 4096, "description": "Which resource."}},
     "prompt": {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["name"],
-        "properties": {
-            "name": {"type": "string", "maxLength": 256, "description": "Which prompt."},
-            "arguments": {
-                "type": "object",
-                "description": "What is filled in.",
-                "maxProperties": 100,
-                "additionalProperties": {"type": "string", "maxLength": 100_000},
-            },
+        "name": {"type": "string", "maxLength": 256, "description": "Which prompt."},
+        "arguments": {
+            "type": "object",
+            "description": "What is filled in.",
+            "maxProperties": 100,
+            "additionalProperties": _VALUES,
         },
     },
 }
+"""By kind: the arguments. The first one is required."""
 
 
 def relay_contracts(plan: UpstreamPlan) -> Iterator[Contract]:
     """Return the contracts for an upstream's resources and prompts, as far as they are wanted."""
-    for kind, wanted in (("resource", plan.resources), ("prompt", plan.prompts)):
-        if wanted:
-            yield _relay_contract(plan.server, kind)
+    if plan.table.resources:
+        yield _relay_contract(plan.server, "resource")
+    if plan.table.prompts:
+        yield _relay_contract(plan.server, "prompt")
 
 
 def _relay_contract(server: str, kind: str) -> Contract:
+    input_schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(_INPUTS[kind])[:1],
+        "properties": _INPUTS[kind],
+    }
     return Contract.model_validate(
         {
             "identity": {"name": f"{server}.{kind}s", "version": "1.0.0"},
@@ -166,7 +153,7 @@ def _relay_contract(server: str, kind: str) -> Contract:
             "usage": f"When a client asks for a {kind} of {server}.",
             "affordance": {
                 "model_description": f"Get a {kind} of {server}. Changes nothing.",
-                "input_schema": _INPUTS[kind],
+                "input_schema": input_schema,
                 "output_schema": {"type": "object"},
             },
             "max_output_bytes": _MAX_OUTPUT,

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -22,7 +23,15 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.config import ConfigError
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
-from counterseal.contract.sources.mcp import Definition, Lock, LockFinding, Pin, PinState
+from counterseal.contract.sources.mcp import (
+    Change,
+    Definition,
+    Lock,
+    LockFinding,
+    Pin,
+    PinState,
+    describe,
+)
 from counterseal.contract.tool_context import ASKER, RefusedError
 from counterseal.errors import ContractError, CountersealError, Problem
 from counterseal.gateway.questions import note_missing_capability
@@ -38,11 +47,6 @@ _log = logging.getLogger("counterseal.gateway")
 
 _LOCK_CHECK: Final = 2.0
 """Seconds between two looks at the lock file."""
-_WHY: Final = {
-    PinState.CHANGED: QuarantineReason.CHANGED,
-    PinState.NEW: QuarantineReason.NEW,
-    PinState.GONE: QuarantineReason.GONE,
-}
 
 
 @dataclass(eq=False)
@@ -235,7 +239,7 @@ class UpstreamTools:
         if conflict:
             state.troubles[finding.tool] = conflict
             return
-        quarantine = Quarantine.of(name, _WHY[finding.state], plan.tenants)
+        quarantine = Quarantine.of(name, QuarantineReason(finding.state.value), plan.tenants)
         if quarantine not in self.runtime.registry.quarantined:
             self.runtime.registry.quarantine(quarantine)
             definition = finding.definition.hash if finding.definition else ""
@@ -400,3 +404,127 @@ class ToolNames:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._owners)
+
+
+# --- quarantine -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedTool:
+    """A tool that can't be used until an operator has decided on it."""
+
+    name: str
+    """The name that agents see."""
+    server: str
+    tool: str
+    """The server's name for it."""
+    why: str
+    definition: str
+    """The hash of its definition as listed now; empty if it is not listed any more."""
+    pinned: str
+    """The hash of the accepted definition; empty if there is none."""
+
+    def record(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class QuarantinedTools:
+    """The quarantined tools of a gateway, and decisions on them."""
+
+    def __init__(self, upstreams: UpstreamTools) -> None:
+        self._upstreams = upstreams
+
+    def list(self, tenant: str | None = None) -> list[QuarantinedTool]:
+        """Return the quarantined tools by name; with a tenant, only those it may know of."""
+        held = (tool for tool, _ in self._all(tenant))
+        return sorted(held, key=lambda tool: (tool.name, tool.server))
+
+    def changes(self, name: str, tenant: str | None = None) -> Sequence[Change]:
+        """Return the differences to the accepted definition.
+
+        Raises CountersealError if the tool is not quarantined.
+        """
+        _, finding = self._find(name, tenant)
+        before = finding.pin.definition if finding.pin else None
+        return describe(before or _empty(finding), finding.definition or _empty(finding))
+
+    def accept(self, name: str, definition: str, *, by: str, tenant: str | None = None) -> None:
+        """Accept a tool with the definition that was shown, by its hash.
+
+        Raises CountersealError if its definition is another one by now.
+        """
+        held, finding = self._find(name, tenant)
+        if finding.definition is None or finding.definition.hash != definition:
+            raise CountersealError(
+                f"{name} has changed since it was shown; review it again and accept it then"
+            )
+        listed, at = finding.definition, datetime.now(UTC).isoformat(timespec="seconds")
+        Lock.update(
+            self._upstreams.lock, lambda lock: lock.accept(held.server, listed, by=by, at=at)
+        )
+        self._note(held, by, "accepted", "")
+        self._upstreams.compare_all()
+
+    def refuse(self, name: str, *, by: str, reason: str, tenant: str | None = None) -> None:
+        """Record that a tool stays in quarantine, and why."""
+        held, _ = self._find(name, tenant)
+        if not reason.strip():
+            raise CountersealError("reason is empty; say why, for the next person who looks")
+        self._note(held, by, "refused", reason[:1000])
+
+    def _find(self, name: str, tenant: str | None) -> tuple[QuarantinedTool, LockFinding]:
+        pair = next((pair for pair in self._all(tenant) if pair[0].name == name), None)
+        if pair is None:
+            raise CountersealError(f"{name} is not quarantined")
+        return pair
+
+    def _all(self, tenant: str | None) -> Iterator[tuple[QuarantinedTool, LockFinding]]:
+        names = {each.name: each for each in self._upstreams.runtime.registry.quarantined}
+        for server, plan in self._upstreams.plans.items():
+            if tenant is not None and plan.tenants and tenant not in plan.tenants:
+                continue
+            for finding in self._upstreams.states[server].findings:
+                name = plan.name(finding.tool) or ""
+                if finding.state is not PinState.ACCEPTED and name in names:
+                    held = QuarantinedTool(
+                        name=name,
+                        server=server,
+                        tool=finding.tool,
+                        why=names[name].why.value,
+                        definition=finding.definition.hash if finding.definition else "",
+                        pinned=finding.pin.definition.hash if finding.pin else "",
+                    )
+                    yield held, finding
+
+    def _note(self, held: QuarantinedTool, by: str, decision: str, reason: str) -> None:
+        runtime = self._upstreams.runtime
+        caller = Caller(ALL_TENANTS, "", "", held.name, "", "counterseal", by, "")
+        body = {**held.record(), "reason": reason}
+        event = Event(EventType.QUARANTINED, caller, runtime.clock(), decision, body=body)
+        runtime.store.note(event)
+
+
+def _empty(finding: LockFinding) -> Definition:
+    """Return an empty definition, to compare a new or removed tool with."""
+    return Definition.of({"name": finding.tool, "inputSchema": {"type": "object"}})
+
+
+def upstream_summaries(upstreams: UpstreamTools) -> list[dict[str, Any]]:
+    """Return the state of each upstream and of its tools, for an operator."""
+    held = {each.name: each.why.value for each in upstreams.runtime.registry.quarantined}
+    summaries = []
+    for server, state in upstreams.states.items():
+        upstream = upstreams.upstreams[server]
+        relayed = (f"{server}.resources", f"{server}.prompts")
+        tools = [name for name in upstreams.names.of(server) if name not in relayed]
+        summary = {
+            "name": server,
+            "state": "ready" if upstream.ready else "down",
+            "trouble": upstream.trouble,
+            "accepted": [name for name in tools if name not in held],
+            "quarantined": {name: held[name] for name in tools if name in held},
+            "hidden": state.hidden,
+            "unusable": dict(state.troubles),
+        }
+        summaries.append(summary)
+    return summaries

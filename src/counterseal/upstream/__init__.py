@@ -1,8 +1,8 @@
 """Upstreams: MCP servers behind the gateway, the connections to them, and calls over those.
 
 - `settings`: how one upstream is reached, with which credentials and limits.
-- `upstreams`: requests to upstreams, and their tools as tools of ours.
-- `pool`, `connection`: which connection a request takes; one connection and its handshake.
+- `upstreams`: connections for each tenant, requests, and upstreams' tools as tools of ours.
+- `connection`: one connection and its handshake.
 - `transports`: HTTP, a program, a server in this process.
 - `listings`, `questions`: what an upstream offers, and what it asks back.
 - `verdicts`: what a failed request means: not sent, failed, or unknown.

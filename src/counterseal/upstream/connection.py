@@ -39,12 +39,7 @@ from counterseal.errors import (
     ToolFailedError,
 )
 from counterseal.masking import Mask
-from counterseal.upstream.listings import (
-    ToolList,
-    change_of,
-    subscribe_to_resources,
-    watch_changes,
-)
+from counterseal.upstream.listings import ToolList, change_of, subscribe_to_resources, watch_changes
 from counterseal.upstream.questions import QuestionRelay, client_capabilities
 from counterseal.upstream.settings import UpstreamSettings
 from counterseal.upstream.transports import HttpTransport, InProcessTransport, ProcessTransport
@@ -172,7 +167,12 @@ class UpstreamConnection:
                 self.trouble = self.trouble or trouble
                 return
             self._session = session
-            self._adopt(session)
+            self.version = session.protocol_version or ""
+            self.modern = self.version in MODERN_PROTOCOL_VERSIONS
+            if session.server_capabilities is not None:
+                self.capabilities = session.server_capabilities.model_dump(
+                    by_alias=True, mode="json", exclude_none=True
+                )
             self.up = True
             self.up_since = asyncio.get_running_loop().time()
             up(self)
@@ -182,15 +182,6 @@ class UpstreamConnection:
             self.questions.end()
             if self._watching is not None:
                 await _cancel(self._watching)
-
-    def _adopt(self, session: ClientSession) -> None:
-        self.version = session.protocol_version or ""
-        self.modern = self.version in MODERN_PROTOCOL_VERSIONS
-        capabilities = session.server_capabilities
-        if capabilities is not None:
-            self.capabilities = capabilities.model_dump(
-                by_alias=True, mode="json", exclude_none=True
-            )
 
     def watch(self) -> None:
         """Request notices of changes; again whenever `subscribed` has changed."""
@@ -289,9 +280,7 @@ class UpstreamConnection:
             raise NotSentError(f"upstream {self._settings.name} was not reached: {self.trouble}")
         delivery = Delivery(client)
         capabilities = client_capabilities(self._settings.relay, client) if self.modern else None
-        meta = {} if key is None else {_KEY: key}
-        if client.traceparent is not None:
-            meta["traceparent"] = client.traceparent
+        meta = {_KEY: key, "traceparent": client.traceparent}
         stamped, stamps = _stamped(method, params, meta, self.version, capabilities)
         options = CallOptions(headers={**stamps, **(headers or {})})
         if progress is not None:
@@ -330,14 +319,8 @@ class UpstreamConnection:
     def _verdict(self, what: str, error: Exception, delivery: Delivery) -> Exception:
         if isinstance(error, MCPError) and self._mask:
             error = MCPError(error.code, self._mask.text(error.message), error.data)
-        failure = verdict(
-            self._settings.name,
-            what,
-            error,
-            delivery,
-            modern=self.modern,
-            closed=self._over.is_set(),
-        )
+        name, closed = self._settings.name, self._over.is_set()
+        failure = verdict(name, what, error, delivery, modern=self.modern, closed=closed)
         expired = isinstance(failure, ExpiredError)
         if expired or delivery.status == 401 or connection_closed(error):
             self.end(str(failure))
@@ -411,7 +394,7 @@ def _stamped(
 
     Since 2026-07-28 each request says who sends it. `capabilities` is None on earlier revisions.
     """
-    stamps = {**(params.get("_meta") or {}), **meta}
+    stamps = {**(params.get("_meta") or {}), **{k: v for k, v in meta.items() if v is not None}}
     headers = {MCP_PROTOCOL_VERSION_HEADER: version}
     if capabilities is not None:
         stamps[mcp_types.PROTOCOL_VERSION_META_KEY] = version

@@ -1,12 +1,12 @@
 """The settings of one upstream: how it is reached, with which credentials and limits.
 
-Values of `env` and `headers` may name credentials as `{secret:name}`. They are resolved for the
-tenant of each call, so an upstream that names one has separate connections for every tenant.
+The configuration has checked them (`config/tables.py`). Values of `env` and `headers` may name
+credentials as `{secret:name}`. They are resolved for the tenant of each call, so an upstream that
+names one has separate connections for every tenant.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,10 +15,6 @@ from typing import Any, Final
 
 from counterseal.contract.bindings import Placeholder, Template, template
 
-RELAYS: Final = frozenset({"elicitation", "sampling", "roots"})
-"""Kinds of questions that an upstream can be allowed to ask the client in front."""
-
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _MIB: Final = 1024 * 1024
 
 
@@ -32,7 +28,7 @@ class UpstreamSettings:
     url: str = ""
     """The address of a server that speaks MCP over streamable HTTP."""
     python: Any = None
-    """`package.module:server`, a server of the SDK in this process; or the server itself."""
+    """A server of the SDK in this process."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables for a command, beside the SDK's list of harmless ones."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +36,7 @@ class UpstreamSettings:
     cwd: str | Path | None = None
     """The working directory of a command."""
     relay: frozenset[str] = frozenset()
-    """The questions it may ask the client in front: a subset of RELAYS."""
+    """The questions it may ask the client in front: elicitation, sampling, roots."""
     connections: int = 4
     """The most connections at once (for each tenant, where a secret is named). One connection
     serves many calls; more are opened only where a call needs one of its own."""
@@ -55,47 +51,9 @@ class UpstreamSettings:
     request_timeout: float = 60.0
     """Seconds for a request that is no tool call: a list, a resource, a prompt."""
 
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise ValueError(
-                f"invalid upstream name {self.name!r}: expected a small letter, then up to 31 "
-                "small letters, digits, - or _"
-            )
-        transports = [bool(self.command), bool(self.url), self.python is not None]
-        if sum(transports) != 1:
-            raise ValueError(f"upstream {self.name}: give one of command, url and python")
-        if (self.env or self.cwd) and not self.command:
-            raise ValueError(f"upstream {self.name}: env and cwd need a command")
-        if self.headers and not self.url:
-            raise ValueError(f"upstream {self.name}: headers need a url")
-        unknown = sorted(set(self.relay) - RELAYS)
-        if unknown:
-            raise ValueError(
-                f"upstream {self.name}: relay can't contain {unknown[0]!r}; allowed are "
-                f"{', '.join(sorted(RELAYS))}"
-            )
-        if self.connections < 1 or not 0 < self.max_bytes <= self.hard_limit:
-            raise ValueError(
-                f"upstream {self.name}: connections must be at least 1, and max_bytes more than 0 "
-                "and at most hard_limit"
-            )
-        _ = self.secrets  # raises ValueError for a template that can't be read
-
     @cached_property
     def _templates(self) -> dict[str, Template]:
-        templates: dict[str, Template] = {}
-        for key, value in {**self.env, **self.headers}.items():
-            try:
-                templates[key] = template(value)
-            except ValueError as error:
-                raise ValueError(f"upstream {self.name}: {key}: {error}") from None
-            other = [part for part in templates[key].placeholders if not part.secret]
-            if other:
-                raise ValueError(
-                    f"upstream {self.name}: {key}: unknown placeholder {other[0]}; "
-                    "a credential is written {secret:name}"
-                )
-        return templates
+        return {key: template(value) for key, value in {**self.env, **self.headers}.items()}
 
     @cached_property
     def secrets(self) -> frozenset[str]:

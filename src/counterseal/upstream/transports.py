@@ -8,7 +8,6 @@ request was sent and whether its answer was lost.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import signal
@@ -16,7 +15,6 @@ import socket
 from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from operator import attrgetter
 from typing import Any, Final, Self, cast
 
 import anyio
@@ -107,9 +105,7 @@ class HttpTransport:
                 trust_env=False,
             ) as client,
             streamable_http_client(
-                self._settings.url,
-                http_client=client,
-                max_sse_event_size=self._settings.hard_limit,
+                self._settings.url, http_client=client, max_sse_event_size=self._settings.hard_limit
             ) as streams,
         ):
             yield streams
@@ -309,6 +305,7 @@ class ProcessTransport:
 
     def __init__(self, settings: UpstreamSettings, env: Mapping[str, str], mask: Mask) -> None:
         self._settings = settings
+        self.hard_limit = settings.hard_limit
         self._env = env
         self._mask = mask
         self._log = logging.getLogger(f"counterseal.upstream.{settings.name}")
@@ -402,10 +399,6 @@ class ProcessTransport:
             error = ErrorData(code=INTERNAL_ERROR, message="too large", data=TOO_LARGE)
             return JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
         return message
-
-    @property
-    def hard_limit(self) -> int:
-        return self._settings.hard_limit
 
 
 class _ProcessProtocol(SubprocessStreamProtocol):
@@ -528,24 +521,21 @@ async def _end_process(
     """Close the program's input, then send SIGTERM and at last SIGKILL to its process group."""
     with suppress(OSError, RuntimeError):
         cast("asyncio.StreamWriter", process.stdin).close()
-    steps: list[tuple[signal.Signals | None, float]] = [
-        (None, _LEAVE),
-        (signal.SIGTERM, _TERMINATE),
-    ]
     try:
-        for number, seconds in steps if not at_once else steps[1:]:
-            if number is not None:
-                _signal(process.pid, number)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await exited.wait()
-                    break
+        if at_once or not await _exits(exited, _LEAVE):
+            _signal(process.pid, signal.SIGTERM)
+            await _exits(exited, _TERMINATE)
     finally:
         # Its children may outlive it.
         _signal(process.pid, signal.SIGKILL)
+    await _exits(exited, _KILLED)
+
+
+async def _exits(exited: asyncio.Event, seconds: float) -> bool:
     with suppress(TimeoutError):
-        async with asyncio.timeout(_KILLED):
+        async with asyncio.timeout(seconds):
             await exited.wait()
+    return exited.is_set()
 
 
 def _signal(group: int, number: signal.Signals) -> None:
@@ -566,7 +556,11 @@ class InProcessTransport:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[Any, _MemoryWriter]]:
         """Run the server; return streams of messages from and to it."""
-        server = _server(self._settings.python)
+        server = self._settings.python
+        if isinstance(server, MCPServer):
+            server = _low_level(server)
+        if not isinstance(server, Server):
+            raise ValueError(f"{server!r} is not a server of the MCP SDK")
         async with (
             create_client_server_memory_streams() as ((read, write), (server_read, server_write)),
             anyio.create_task_group() as group,
@@ -605,24 +599,6 @@ class _MemoryWriter(_MessageStream):
 
     async def aclose(self) -> None:
         await self._write.aclose()
-
-
-def _server(named: Any) -> Server[Any]:
-    """Return the SDK server that a setting names. Raises ValueError if there is none."""
-    server = named
-    if isinstance(named, str):
-        module, _, attribute = named.partition(":")
-        if not attribute:
-            raise ValueError(f"{named!r} names no server; write package.module:server")
-        try:
-            server = attrgetter(attribute)(importlib.import_module(module))
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"{named}: {error}") from None
-    if isinstance(server, MCPServer):
-        server = _low_level(server)
-    if not isinstance(server, Server):
-        raise ValueError(f"{named!r} is not a server of the MCP SDK")
-    return server
 
 
 def _low_level(server: MCPServer) -> Server[Any]:

@@ -1,11 +1,20 @@
-"""The configured upstreams: requests to them, their state, and their tools as tools of ours."""
+"""The configured upstreams: their connections, requests to them, and their tools as tools of ours.
+
+For each tenant that has credentials of its own, or for all tenants together, one connection is
+always kept up, and opened again when it is lost. It serves all requests, as long as questions of
+the upstream need not be told apart. Where the upstream may ask questions, and its revision does not
+say to which call a question belongs, each call gets a connection to itself, and more are opened, up
+to a limit.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Self
@@ -13,7 +22,6 @@ from typing import Any, Final, Self
 import mcp_types
 
 from counterseal.canonical import thaw
-from counterseal.contract.bindings import McpBinding
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.outputs import is_blocks
@@ -23,7 +31,6 @@ from counterseal.execution.http import AnswerError
 from counterseal.execution.secrets import Credentials, Secrets
 from counterseal.upstream.connection import UpstreamConnection
 from counterseal.upstream.listings import kinds_of_lists
-from counterseal.upstream.pool import ConnectionPool
 from counterseal.upstream.questions import send_until_answered
 from counterseal.upstream.settings import UpstreamSettings
 from counterseal.upstream.verdicts import AbsentError, failed_tool
@@ -36,21 +43,221 @@ _SWEEP: Final = 60.0
 _MAY_ASK: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
 """Requests that an upstream may answer with questions."""
 _SUBSCRIBE, _UNSUBSCRIBE = "resources/subscribe", "resources/unsubscribe"
-_RELAYED: Final = frozenset(
-    {
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        _SUBSCRIBE,
-        _UNSUBSCRIBE,
-        "prompts/list",
-        "prompts/get",
-        "completion/complete",
-    }
-)
+_READS: Final = {
+    "resource": ("resources/read", ("contents",)),
+    "prompt": ("prompts/get", ("description", "messages")),
+}
+"""By the kind of thing that a contract binds: the request, and the fields of its result."""
 _ABSENT: Final = frozenset({mcp_types.INVALID_PARAMS, -32002})
 """Codes for a resource or prompt that does not exist; the second up to 2025-11-25."""
 _log = logging.getLogger(__name__)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_STEADY: Final = 5.0
+"""Seconds after which a connection counts as good. After a shorter one there is a pause."""
+_CLOSE: Final = 6.0
+"""Seconds that closing a connection may take, SIGKILL included."""
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+class PersistentConnection:
+    """One connection that is opened again whenever it is lost, from `open` to `close`."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], UpstreamConnection],
+        up: Callable[[UpstreamConnection], None],
+    ) -> None:
+        self._name = name
+        self._make = make
+        self._on_up = up
+        self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self._changed = asyncio.Event()
+        self.connection: UpstreamConnection | None = None
+        self.trouble = "it is starting"
+        self.down = False
+        """True if it is known that nothing can be sent now."""
+
+    @property
+    def up(self) -> bool:
+        return self.connection is not None and self.connection.up
+
+    def open(self) -> None:
+        """Start connecting, in an empty context: nothing of the present call belongs to it."""
+        self._task = asyncio.get_running_loop().create_task(
+            self._keep_up(), context=contextvars.Context()
+        )
+
+    async def close(self) -> None:
+        """End the connection, within a bounded time."""
+        self._closing.set()
+        self.down, self.trouble = True, "it was closed"
+        if self.connection is not None:
+            self.connection.end("closed")
+        self._wake()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_CLOSE)
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def get(self, seconds: float) -> UpstreamConnection:
+        """Return the connection; wait for one that is being opened.
+
+        Raises NotSentError if it has failed, or is not open after so many seconds.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while True:
+            connection = self.connection
+            if connection is not None and connection.up:
+                return connection
+            if self.down:
+                raise NotSentError(f"upstream {self._name} is down: {self.trouble}")
+            changed = self._changed
+            try:
+                async with asyncio.timeout_at(until):
+                    await changed.wait()
+            except TimeoutError:
+                raise NotSentError(f"upstream {self._name} is still starting") from None
+
+    async def settle(self) -> None:
+        """Wait until it is up, or has failed."""
+        while not self.up and not self.down:
+            await self._changed.wait()
+
+    async def _keep_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while not self._closing.is_set():
+            connection = self.connection = self._make()
+            await connection.run(self._came_up)
+            self.trouble = connection.trouble
+            if connection.up_since is None:
+                failures = max(failures, 1)
+            elif loop.time() - connection.up_since >= _STEADY:
+                failures = 0
+            pause = _pause(failures)
+            failures += 1
+            if not self._closing.is_set():
+                self.down = pause > 0
+            self._wake()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._closing.wait()
+
+    def _came_up(self, connection: UpstreamConnection) -> None:
+        self.down, self.trouble = False, ""
+        self._wake()
+        self._on_up(connection)
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+def _pause(failures: int) -> float:
+    """Return the seconds before the next try: none after the first loss, then growing, random."""
+    if failures == 0:
+        return 0.0
+    longest: float = min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+
+
+class ConnectionPool:
+    """A persistent connection, and extra connections for calls that need one to themselves."""
+
+    def __init__(
+        self,
+        settings: UpstreamSettings,
+        make: Callable[[], UpstreamConnection],
+        up: Callable[[UpstreamConnection], None],
+    ) -> None:
+        self._settings = settings
+        self._make = make
+        self._extra: dict[UpstreamConnection, asyncio.Task[None]] = {}
+        self._freed = asyncio.Event()
+        self.main = PersistentConnection(settings.name, make, up)
+        self.in_use = 0
+        self.used_at = 0.0
+
+    @asynccontextmanager
+    async def lease(self, client: AgentClient, seconds: float) -> AsyncIterator[UpstreamConnection]:
+        """Return a connection for one request, whose questions go to this client.
+
+        Raises NotSentError if none is free within so many seconds.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        self.in_use += 1
+        try:
+            connection = await self.main.get(seconds)
+            if connection.modern or not self._settings.relay:
+                yield connection
+                return
+            connection = await self._exclusive(until)
+            connection.questions.begin(client)
+            try:
+                yield connection
+            finally:
+                connection.questions.end()
+                connection.busy = False
+                self._wake()
+        finally:
+            self.in_use -= 1
+            self.used_at = loop.time()
+
+    async def _exclusive(self, until: float) -> UpstreamConnection:
+        while True:
+            every = [self.main.connection, *self._extra]
+            free = next((each for each in every if each and each.up and not each.busy), None)
+            if free is not None:
+                free.busy = True
+                return free
+            if len(self._extra) + 1 < self._settings.connections:
+                self._open_extra()
+            freed = self._freed
+            try:
+                async with asyncio.timeout_at(until):
+                    await freed.wait()
+            except TimeoutError:
+                raise NotSentError(
+                    f"upstream {self._settings.name} is busy: each of its "
+                    f"{self._settings.connections} connections has a call"
+                ) from None
+
+    def _open_extra(self) -> None:
+        connection = self._make()
+        running = connection.run(lambda _: self._wake())
+        task = asyncio.get_running_loop().create_task(running, context=contextvars.Context())
+        self._extra[connection] = task
+        task.add_done_callback(lambda _: self._extra_ended(connection))
+
+    def _extra_ended(self, connection: UpstreamConnection) -> None:
+        self._extra.pop(connection, None)
+        if connection.up_since is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        freed, self._freed = self._freed, asyncio.Event()
+        freed.set()
+
+    async def close(self) -> None:
+        """End all connections, within a bounded time."""
+        extra = dict(self._extra)
+        for connection in extra:
+            connection.end("closed")
+        await self.main.close()
+        if extra:
+            await asyncio.wait(extra.values(), timeout=_CLOSE)
+            for task in extra.values():
+                task.cancel()
+            await asyncio.gather(*extra.values(), return_exceptions=True)
+
+
+# --- upstreams ------------------------------------------------------------------------------------
 
 
 class Upstream:
@@ -70,8 +277,10 @@ class Upstream:
         self._sweeping: asyncio.Task[None] | None = None
         self._is_open = False
         self._legacy = False
-        self._capabilities: dict[str, Any] = {}
-        self._version = ""
+        self.capabilities: dict[str, Any] = {}
+        """The server's capabilities as wire JSON; empty before it was reached."""
+        self.version = ""
+        """The protocol revision that was agreed on; empty before it was reached."""
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -88,16 +297,6 @@ class Upstream:
         if pool is None:
             return "it was not started"
         return "" if pool.main.up else pool.main.trouble
-
-    @property
-    def capabilities(self) -> dict[str, Any]:
-        """The server's capabilities as wire JSON; empty before it was reached."""
-        return self._capabilities
-
-    @property
-    def version(self) -> str:
-        """The protocol revision that was agreed on; empty before it was reached."""
-        return self._version
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -152,18 +351,20 @@ class Upstream:
 
         Raises like `call`.
         """
-        if method not in _RELAYED:
-            raise ValueError(f"{method} is not relayed to upstreams")
-        if method in (_SUBSCRIBE, _UNSUBSCRIBE):
-            return await self._subscribe(method, params, tenant=tenant)
-        return await self._request(method, params, tenant=tenant)
-
-    async def _request(
-        self, method: str, params: Mapping[str, Any], *, tenant: str
-    ) -> dict[str, Any]:
         seconds = self.settings.request_timeout
-        async with self._time_limit(method):
-            return await self._send(method, params, tenant=tenant, seconds=seconds, what=method)
+        if method not in (_SUBSCRIBE, _UNSUBSCRIBE):
+            async with self._time_limit(method):
+                return await self._send(method, params, tenant=tenant, seconds=seconds, what=method)
+        connection, result = await self._pool(tenant).main.get(seconds), dict[str, Any]()
+        if not connection.modern:
+            async with self._time_limit(method):
+                result = await connection.send(method, params, client=client(), what=method)
+        # New connections subscribe again to what is in this set.
+        change = set.add if method == _SUBSCRIBE else set.discard
+        change(connection.subscribed, str(params.get("uri", "")))
+        if connection.modern:
+            connection.watch()
+        return result
 
     @asynccontextmanager
     async def _time_limit(self, method: str) -> AsyncIterator[None]:
@@ -177,58 +378,21 @@ class Upstream:
             ) from None
 
     async def _send(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        tenant: str,
-        seconds: float,
-        **options: Any,
+        self, method: str, params: Mapping[str, Any], *, tenant: str, seconds: float, **options: Any
     ) -> dict[str, Any]:
         """Send a request, and repeat it with answers while it is answered with questions."""
         in_front, pool = client(), self._pool(tenant)
+        if method not in _MAY_ASK:
+            connection = await pool.main.get(seconds)
+            return await connection.send(method, params, client=in_front, **options)
 
         async def send(current: Mapping[str, Any]) -> dict[str, Any]:
-            return await self._send_once(pool, method, current, in_front, seconds, options)
-
-        if method not in _MAY_ASK:
-            return await send(params)
-        return await send_until_answered(send, params, self.settings.relay, in_front)
-
-    async def _send_once(
-        self,
-        pool: ConnectionPool,
-        method: str,
-        params: Mapping[str, Any],
-        in_front: AgentClient,
-        seconds: float,
-        options: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        if method in _MAY_ASK:
             async with pool.lease(in_front, seconds) as connection:
                 if method == "tools/call":
-                    return await connection.call(params, client=in_front, **options)
-                return await connection.send(method, params, client=in_front, **options)
-        connection = await pool.main.get(seconds)
-        return await connection.send(method, params, client=in_front, **options)
+                    return await connection.call(current, client=in_front, **options)
+                return await connection.send(method, current, client=in_front, **options)
 
-    async def _subscribe(
-        self, method: str, params: Mapping[str, Any], *, tenant: str
-    ) -> dict[str, Any]:
-        """Begin or end notices of changes of a resource. New connections subscribe again."""
-        pool = self._pool(tenant)
-        connection = await pool.main.get(self.settings.request_timeout)
-        result: dict[str, Any] = {}
-        if not connection.modern:
-            result = await self._request(method, params, tenant=tenant)
-        uri = str(params.get("uri", ""))
-        if method == _SUBSCRIBE:
-            connection.subscribed.add(uri)
-        else:
-            connection.subscribed.discard(uri)
-        if connection.modern:
-            connection.watch()
-        return result
+        return await send_until_answered(send, params, self.settings.relay, in_front)
 
     # --- connections ------------------------------------------------------------------------------
 
@@ -279,7 +443,7 @@ class Upstream:
 
     def _came_up(self, connection: UpstreamConnection) -> None:
         self._legacy = not connection.modern
-        self._capabilities, self._version = connection.capabilities, connection.version
+        self.capabilities, self.version = connection.capabilities, connection.version
         for kind in kinds_of_lists(connection.capabilities):
             self._report_change(kind)
 
@@ -342,70 +506,36 @@ class Upstreams(Mapping[str, Upstream]):
 
 # --- as tools of ours -----------------------------------------------------------------------------
 
-_Function = Callable[..., Awaitable[Any]]
-
 
 def mcp_tool(contract: Contract, upstream: Upstream) -> Tool[..., Any]:
     """Return the tool that a contract's `mcp` section names. Calling it requests the upstream."""
     binding = contract.mcp
     if binding is None:
         raise ValueError(f"{contract.name} has no mcp section")
-    function: _Function
-    if binding.kind == "tool":
-        in_blocks = is_blocks(contract.affordance.output_schema)
-        function = _call_function(upstream, binding, in_blocks=in_blocks)
-    elif binding.kind == "resource":
-        function = _resource_function(upstream)
-    else:
-        function = _prompt_function(upstream)
-    return Tool(
-        contract=contract,
-        function=function,
-        injected={"context": Context},
-        binder=lambda arguments: {"arguments": thaw(arguments)},
-    )
-
-
-def _call_function(upstream: Upstream, binding: McpBinding, *, in_blocks: bool) -> _Function:
-    tool = binding.tool
+    in_blocks = is_blocks(contract.affordance.output_schema)
 
     async def call(arguments: Mapping[str, Any], context: Context) -> Any:
-        result = await upstream.call(
-            tool, arguments, context=context, definition=binding.definition
-        )
+        tool, definition = binding.tool, binding.definition
+        result = await upstream.call(tool, arguments, context=context, definition=definition)
         if in_blocks:
             return {"content": result["content"]}
         if "structuredContent" not in result:
             raise AnswerError(f"{tool} has an output schema, but its result has no such output")
         return result["structuredContent"]
 
-    return call
-
-
-def _resource_function(upstream: Upstream) -> _Function:
     async def read(arguments: Mapping[str, Any], context: Context) -> Any:
-        result = await _read(upstream, "resources/read", arguments, context)
-        return {"contents": result["contents"]}
+        method, fields = _READS[binding.kind]
+        try:
+            result = await upstream.request(method, arguments, tenant=context.tenant)
+        except ToolFailedError as error:
+            if isinstance(error.details, Mapping) and error.details.get("code") in _ABSENT:
+                raise AbsentError(method, error.details) from None
+            raise
+        return {name: result[name] for name in fields if name in result}
 
-    return read
-
-
-def _prompt_function(upstream: Upstream) -> _Function:
-    async def prompt(arguments: Mapping[str, Any], context: Context) -> Any:
-        result = await _read(upstream, "prompts/get", arguments, context)
-        kept = ("description", "messages") if "description" in result else ("messages",)
-        return {name: result[name] for name in kept}
-
-    return prompt
-
-
-async def _read(
-    upstream: Upstream, method: str, arguments: Mapping[str, Any], context: Context
-) -> dict[str, Any]:
-    """Send a request that changes nothing. Raises AbsentError for something that does not exist."""
-    try:
-        return await upstream.request(method, arguments, tenant=context.tenant)
-    except ToolFailedError as error:
-        if isinstance(error.details, Mapping) and error.details.get("code") in _ABSENT:
-            raise AbsentError(method, error.details) from None
-        raise
+    return Tool(
+        contract=contract,
+        function=read if binding.kind in _READS else call,
+        injected={"context": Context},
+        binder=lambda arguments: {"arguments": thaw(arguments)},
+    )

@@ -118,9 +118,8 @@ def verdict(
         return ResponseTooLargeError(f"the answer of upstream {name} to {what} is too long")
     if isinstance(error, ValidationError):
         return AnswerLostError(f"upstream {name} answered {what} with an invalid result")
-    if code is None or connection_closed(error) or (closed and code == mcp_types.CONNECTION_CLOSED):
-        return AnswerLostError(f"upstream {name} did not answer {what}: {reason}")
-    if delivery.lost and code in _MADE_UP:
+    ended = connection_closed(error) or (closed and code == mcp_types.CONNECTION_CLOSED)
+    if code is None or ended or (delivery.lost and code in _MADE_UP):
         return AnswerLostError(f"upstream {name} did not answer {what}: {reason}")
     return _by_status(name, what, code, delivery, modern=modern) or _by_code(name, what, error)
 

@@ -21,8 +21,8 @@ from starlette.routing import Route
 
 from counterseal.accounts import People, Person, Role
 from counterseal.errors import CountersealError
-from counterseal.gateway.quarantine import QuarantinedTools
 from counterseal.gateway.running import Gateway
+from counterseal.gateway.upstream_tools import QuarantinedTools
 from counterseal.runtime import Runtime
 from counterseal.views import TenantView
 from counterseal.views.metrics import metric_rows, prometheus

@@ -22,8 +22,8 @@ from starlette.types import ASGIApp
 
 from counterseal.config import ConfigError, Settings
 from counterseal.config.tables import is_loopback
-from counterseal.gateway.quarantine import upstream_summaries
 from counterseal.gateway.running import Gateway, Tell, gateway
+from counterseal.gateway.upstream_tools import upstream_summaries
 from counterseal.proposal import Principal
 from counterseal.web.app import Site, site
 from counterseal.web.identity import Access, ProtectedEndpoint, principal_of

@@ -93,10 +93,3 @@ async def test_a_tool_that_needs_what_the_client_can_not_do_says_what_is_missing
     with pytest.raises(RefusedError) as refused:
         await way.call("ask", {}, context=call_context())
     assert refused.value.missing == "elicitation"
-
-
-async def test_a_server_may_be_named_as_module_and_attribute():
-    missing = UpstreamSettings(name="up", python="no_such_package.module:server")
-    async with connected(missing) as upstream:
-        assert not upstream.ready
-        assert "no_such_package" in upstream.trouble

@@ -96,9 +96,3 @@ async def test_resources_are_read_and_their_changes_told_to_who_subscribed(websi
         await until(lambda: upstream.ready)
         del told[:]
         await until(lambda: _noticed(upstream, "touch", "resource:test://one", told))
-
-
-async def test_nothing_else_is_passed_on():
-    async with connected(UpstreamSettings(name="up", python=make_server())) as upstream:
-        with pytest.raises(ValueError, match="tools/call is not relayed to upstreams"):
-            await upstream.request("tools/call", {}, tenant="acme")

@@ -6,7 +6,6 @@ from hashlib import sha256
 import pytest
 
 from counterseal.errors import NotSentError
-from counterseal.upstream import UpstreamSettings
 from counterseal.upstream import upstreams as module
 from tests.waiting import until
 
@@ -106,23 +105,3 @@ async def test_nothing_is_sent_to_an_upstream_that_was_closed():
     for tenant in ("acme", "globex"):
         with pytest.raises(NotSentError):
             await variable(upstream, "TOKEN", tenant)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"name": "Up", "command": ("x",)}, "invalid upstream name"),
-        ({}, "give one of command, url and python"),
-        ({"command": ("x",), "url": "http://x"}, "give one of"),
-        ({"url": "http://x", "env": {"A": "b"}}, "env and cwd need a command"),
-        ({"command": ("x",), "headers": {"A": "b"}}, "headers need a url"),
-        ({"command": ("x",), "relay": frozenset({"mind reading"})}, "relay can't contain"),
-        ({"command": ("x",), "connections": 0}, "connections must be at least 1"),
-        ({"command": ("x",), "max_bytes": 2**40}, "at most hard_limit"),
-        ({"command": ("x",), "env": {"A": "{secret:"}}, "A: a single {"),
-        ({"command": ("x",), "env": {"A": "{argument}"}}, "written {secret:name}"),
-    ],
-)
-def test_settings_that_make_no_sense_say_what_to_do(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        UpstreamSettings(**{"name": "up", **wrong})

@@ -96,7 +96,7 @@ def test_accepted_tools_are_known_without_asking_anybody(load, tmp_path):
     ):
         wire = {"name": name, "inputSchema": {"type": "object"}, "annotations": hints}
         lock = lock.accept(server, Definition.of(wire), by="jo", at="2026-01-01T00:00:00+00:00")
-    lock.save(settings.lock_path())
+    Lock.update(settings.lock_path(), lambda _: lock)
     found, problems = pinned_contracts(settings)
     assert {server: [one.name for one in made] for server, made in found.items()} == {
         "a": ["a_look"],

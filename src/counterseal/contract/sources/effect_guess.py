@@ -15,7 +15,6 @@ from typing import Any, Final, Protocol
 
 from counterseal.contract.effects import EFFECTS, Effect
 from counterseal.contract.sources.foreign_text import clean, words
-from counterseal.contract.sources.review_notes import Notes
 
 
 def _set(words: str) -> frozenset[str]:
@@ -260,33 +259,26 @@ _FINAL_WORD = re.compile(
 
 
 def propose_operation_effect(
-    method: str, path: str, operation: Mapping[str, Any], notes: Notes
-) -> Effect:
-    """Return the proposed effect of an operation, and add the reason to the notes."""
-    effect = usual = _BY_METHOD.get(method, Effect.EXTERNAL_NOTIFICATION)
-    why = f"proposed from {method}"
+    method: str, path: str, operation: Mapping[str, Any]
+) -> tuple[Effect, dict[str, bool]]:
+    """Return the proposed effect of an operation, and the reasons; True for one that raised it."""
+    effect = _BY_METHOD.get(method, Effect.EXTERNAL_NOTIFICATION)
+    why, raised = f"proposed from {method}", False
     word, place = _strongest_word(method, path, operation)
     if word:
         implied = Effect.IRREVERSIBLE if _is_final(word) else Effect.EXTERNAL_NOTIFICATION
         if _ORDER.index(implied) > _ORDER.index(effect):
-            effect, why = implied, f"raised above {method}, for {word!r} in the {place}"
-    raised = effect is not usual
-    notes.add("/effect", f"{why}; set it to what the operation does", raised=raised)
-    return _raised(effect, operation.get("x-counterseal-effect"), notes)
-
-
-def _raised(effect: Effect, wanted: object, notes: Notes) -> Effect:
-    """Return the stricter of an effect and the one that the document asks for."""
-    if wanted is None:
-        return effect
+            effect, raised = implied, True
+            why = f"raised above {method}, for {word!r} in the {place}"
+    reasons = {f"{why}; set it to what the operation does": raised}
+    wanted = operation.get("x-counterseal-effect")
     known = next((member for member in Effect if member == wanted), None)
     if known is not None and _ORDER.index(known) > _ORDER.index(effect):
-        notes.add("/effect", "raised by the document's x-counterseal-effect", raised=True)
-        return known
-    if known is not effect:
+        return known, {**reasons, "raised by the document's x-counterseal-effect": True}
+    if wanted is not None and known is not effect:
         shown = clean(str(wanted), 40)
-        notes.add("/effect", f"the document's x-counterseal-effect {shown!r} was not followed")
-    return effect
+        reasons[f"the document's x-counterseal-effect {shown!r} was not followed"] = False
+    return effect, reasons
 
 
 def _strongest_word(method: str, path: str, operation: Mapping[str, Any]) -> tuple[str, str]:

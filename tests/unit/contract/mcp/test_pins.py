@@ -110,31 +110,31 @@ def test_what_is_saved_is_what_is_loaded(tmp_path_factory, texts, by):
     for name, text in texts.items():
         lock = lock.accept("git", definition(name, text), by=by, at="2026-01-02T03:04:05Z")
     file = tmp_path_factory.mktemp("lock") / "counterseal.lock"
-    lock.save(file)
+    Lock.update(file, lambda _: lock)
     assert Lock.load(file) == lock
 
 
 def test_the_file_is_the_same_whatever_the_order_of_accepting(tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
-    pinned("a", "b").save(one)
-    pinned("b", "a").save(other)
+    Lock.update(one, lambda _: pinned("a", "b"))
+    Lock.update(other, lambda _: pinned("b", "a"))
     assert one.read_bytes() == other.read_bytes()
     assert one.read_bytes().endswith(b"}\n")
 
 
 def test_what_nobody_could_see_in_a_review_stands_as_an_escape(tmp_path):
     file = tmp_path / "counterseal.lock"
-    pinned("a", text="Caf\u00e9 \u200b\u202e\U000e0041 \U0001f600").save(file)
+    Lock.update(file, lambda _: pinned("a", text="Caf\u00e9 \u200b\u202e\U000e0041 \U0001f600"))
     text = file.read_text(encoding="utf-8")
     assert "Caf\u00e9 \\u200b\\u202e\\udb40\\udc41 \U0001f600" in text
 
 
 def test_the_file_keeps_its_mode_and_its_place_behind_a_link(tmp_path):
     file, link = tmp_path / "real.lock", tmp_path / "counterseal.lock"
-    pinned("a").save(file)
+    Lock.update(file, lambda _: pinned("a"))
     file.chmod(0o640)
     link.symlink_to(file)
-    pinned("a", "b").save(link)
+    Lock.update(link, lambda _: pinned("a", "b"))
     assert link.is_symlink()
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert len(Lock.load(file).servers["git"]) == 2
@@ -145,7 +145,7 @@ def test_a_new_file_is_as_open_as_the_umask_says(tmp_path):
     file = tmp_path / "counterseal.lock"
     before = os.umask(0o027)
     try:
-        pinned("a").save(file)
+        Lock.update(file, lambda _: pinned("a"))
     finally:
         os.umask(before)
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
@@ -153,12 +153,12 @@ def test_a_new_file_is_as_open_as_the_umask_says(tmp_path):
 
 def test_a_file_that_can_not_be_written_is_told(tmp_path):
     with pytest.raises(LockError, match=r"counterseal\.lock: can't be written: No such file"):
-        pinned("a").save(tmp_path / "missing" / "counterseal.lock")
+        Lock.update(tmp_path / "missing" / "counterseal.lock", lambda _: pinned("a"))
 
 
 def edited(tmp_path, change):
     file = tmp_path / "counterseal.lock"
-    pinned("a").save(file)
+    Lock.update(file, lambda _: pinned("a"))
     data = json.loads(file.read_text(encoding="utf-8"))
     change(data, data["servers"]["git"]["a"])
     file.write_text(json.dumps(data), encoding="utf-8")
@@ -210,7 +210,7 @@ def test_a_file_that_is_no_json_is_refused(tmp_path, text):
 
 def test_update_changes_the_file_and_returns_what_is_in_it(tmp_path):
     file = tmp_path / "counterseal.lock"
-    pinned("a").save(file)
+    Lock.update(file, lambda _: pinned("a"))
     after = Lock.update(file, lambda lock: lock.accept("git", definition("b"), by="ann", at="now"))
     assert sorted(after.servers["git"]) == ["a", "b"]
     assert Lock.load(file) == after
@@ -218,7 +218,7 @@ def test_update_changes_the_file_and_returns_what_is_in_it(tmp_path):
 
 def test_an_update_that_fails_leaves_the_file_alone(tmp_path):
     file = tmp_path / "counterseal.lock"
-    pinned("a").save(file)
+    Lock.update(file, lambda _: pinned("a"))
     before = file.read_bytes()
 
     def fail(lock):

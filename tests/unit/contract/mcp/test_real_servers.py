@@ -76,6 +76,6 @@ def test_every_tool_of_a_real_server_makes_a_contract(server, tmp_path, overlay)
         described.register(contract_of(definition, read, server=server))
         lock = lock.accept(server, definition, by="ann", at="2026-01-02T03:04:05Z")
     assert len(gated.records) == len(described.records) == len(definitions)
-    lock.save(tmp_path / "counterseal.lock")
+    Lock.update(tmp_path / "counterseal.lock", lambda _: lock)
     found = Lock.load(tmp_path / "counterseal.lock").compare(server, definitions)
     assert {one.state for one in found} == {PinState.ACCEPTED}

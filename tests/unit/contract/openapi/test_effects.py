@@ -6,13 +6,12 @@ from hypothesis import strategies as st
 
 from counterseal.contract.effects import EFFECTS, Effect
 from counterseal.contract.sources.effect_guess import propose_operation_effect
-from counterseal.contract.sources.review_notes import Notes
 
 from .conftest import said
 
 
 def proposed(method, path="/things", **operation):
-    return propose_operation_effect(method, path, operation, Notes()).value
+    return propose_operation_effect(method, path, operation)[0].value
 
 
 @pytest.mark.parametrize(

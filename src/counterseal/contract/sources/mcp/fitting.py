@@ -12,15 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from functools import lru_cache
 from typing import Any, Final
 
 from counterseal.canonical import canonical, thaw
-from counterseal.contract.lint.regex import is_catastrophic
-from counterseal.contract.lint.schema_rules import MAX_BYTES, fields, says_type
+from counterseal.contract.lint.schema_rules import MAX_BYTES, says_type
 from counterseal.contract.schemas import (
     DIALECT,
-    compile_schema,
     listed,
     properties_of,
     resolve_local,
@@ -29,7 +26,7 @@ from counterseal.contract.schemas import (
     without_refs,
 )
 from counterseal.contract.sources.foreign_text import plain
-from counterseal.contract.sources.openapi.schemas import types_in
+from counterseal.contract.sources.openapi.schemas import drop_bad_defaults, is_usable, types_in
 
 # --- joining objects of several schemas -----------------------------------------------------------
 
@@ -176,9 +173,7 @@ def _list(properties: Any, names: list[str], anything: Anything) -> None:
 MAX_LENGTH: Final = 100_000
 MAX_ITEMS: Final = 10_000
 """The default bounds of strings and arrays."""
-_MOST_COMPILED: Final = 4_000_000
 _LONGEST_TEXT: Final = 4_000
-_LONGEST_PATTERN: Final = 1_000
 _TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _SHARED: Final[tuple[str, ...]] = ("$defs", "definitions")
 _LIMITS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
@@ -202,7 +197,7 @@ def fit_input(schema: Mapping[str, Any]) -> Node:
     size = len(canonical(own))
     if size > MAX_BYTES:
         raise ValueError(f"its input takes {size:,} bytes to describe; at most {MAX_BYTES:,} do")
-    _drop_bad_defaults(own)
+    drop_bad_defaults(own)
     # Clients may depend on the `$schema` of a schema that already was of this dialect.
     return {"$schema": DIALECT, **own} if schema.get("$schema") == DIALECT else own
 
@@ -254,7 +249,8 @@ def _modernise(root: Node) -> None:
         _fix_types(inner)
         _fix_lists(inner)
         _fix_limits(inner)
-        _fix_patterns(inner)
+        if isinstance(inner.get("pattern"), str) and not is_usable(inner["pattern"]):
+            del inner["pattern"]
 
 
 def _fix_types(schema: Node) -> None:
@@ -287,22 +283,6 @@ def _fix_limits(schema: Node) -> None:
         excludes = isinstance(schema.get(word), bool) and schema.pop(word)
         if excludes and beside in schema:
             schema[word] = schema.pop(beside)
-
-
-def _fix_patterns(schema: Node) -> None:
-    if isinstance(schema.get("pattern"), str) and not _usable(schema["pattern"]):
-        del schema["pattern"]
-
-
-@lru_cache(maxsize=1024)
-def _usable(pattern: str) -> bool:
-    if len(pattern) > _LONGEST_PATTERN or is_catastrophic(pattern):
-        return False
-    try:
-        compile_schema({"type": "string", "pattern": pattern})
-    except ValueError:
-        return False
-    return True
 
 
 # --- closed, typed, bounded -----------------------------------------------------------------------
@@ -394,23 +374,3 @@ def _describe(root: Node) -> None:
                 title = value.get("title")
                 label = title if isinstance(title, str) and title.strip() else name
                 value["description"] = f"{label} (its author gave no description)"
-
-
-def _drop_bad_defaults(root: Node) -> None:
-    """Remove defaults that violate their schema, and all of them if there are too many to check."""
-    shared = {word: root[word] for word in _SHARED if word in root}
-    with_default = [
-        value for _, _, value in fields(root) if isinstance(value, dict) and "default" in value
-    ]
-    # Each check compiles all definitions, here and wherever the contract is read.
-    too_much = len(with_default) * len(canonical(shared)) > _MOST_COMPILED
-    for value in with_default:
-        if too_much or not _fits(value, shared):
-            del value["default"]
-
-
-def _fits(value: Node, shared: Node) -> bool:
-    try:
-        return compile_schema({**value, **shared}).is_valid(value["default"])
-    except ValueError:
-        return False

@@ -14,9 +14,9 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from counterseal.contract.sources.foreign_text import is_hidden
@@ -63,14 +63,11 @@ class LockFinding(NamedTuple):
     definition: Definition | None
 
 
+@dataclass(frozen=True, slots=True)
 class Lock:
-    """The pins of every upstream."""
+    """The pins of every upstream: by the upstream's name, then by the tool's name."""
 
-    __slots__ = ("_servers",)
-
-    def __init__(self, servers: Mapping[str, Mapping[str, Pin]] | None = None) -> None:
-        kept = {name: MappingProxyType(dict(pins)) for name, pins in (servers or {}).items()}
-        self._servers = MappingProxyType({name: pins for name, pins in kept.items() if pins})
+    servers: Mapping[str, Mapping[str, Pin]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str | Path) -> Lock:
@@ -96,16 +93,8 @@ class Lock:
                 _write(file, after.record())
         return after
 
-    @property
-    def servers(self) -> Mapping[str, Mapping[str, Pin]]:
-        """Return the pins by the upstream's name, then by the tool's name."""
-        return self._servers
-
     def pin(self, server: str, tool: str) -> Pin | None:
-        return self._of(server).get(tool)
-
-    def _of(self, server: str) -> Mapping[str, Pin]:
-        return self._servers.get(server) or {}
+        return self.servers.get(server, {}).get(tool)
 
     def compare(self, server: str, definitions: Iterable[Definition]) -> list[LockFinding]:
         """Return a finding for each listed or pinned tool, sorted by name.
@@ -117,7 +106,7 @@ class Lock:
             if count > 1:
                 raise ValueError(f"{server} lists the tool {name} {count} times")
         by_name = {definition.name: definition for definition in listed}
-        pins = self._of(server)
+        pins = self.servers.get(server, {})
         findings = []
         for name in sorted({*by_name, *pins}):
             pin, definition = pins.get(name), by_name.get(name)
@@ -131,18 +120,14 @@ class Lock:
             return self
         revision = 1 if pin is None else pin.revision + 1
         accepted = Pin(definition, revision, accepted_at=at, accepted_by=by)
-        return self._with(server, {**self._of(server), definition.name: accepted})
+        pins = {**self.servers.get(server, {}), definition.name: accepted}
+        return Lock({**self.servers, server: pins})
 
     def forget(self, server: str, tool: str) -> Lock:
         """Return a lock without this tool."""
-        pins = self._of(server)
-        return self._with(server, {name: pin for name, pin in pins.items() if name != tool})
-
-    def save(self, path: str | Path) -> None:
-        """Replace the file atomically. Concurrent changes are lost; `update` keeps them."""
-        file = Path(path).resolve()
-        with _exclusive(file):
-            _write(file, self.record())
+        pins = {name: pin for name, pin in self.servers.get(server, {}).items() if name != tool}
+        others = {name: kept for name, kept in self.servers.items() if name != server}
+        return Lock({**others, server: pins} if pins else others)
 
     def record(self) -> dict[str, Any]:
         """Return the lock as it is written to the file."""
@@ -150,21 +135,9 @@ class Lock:
             "version": FORMAT,
             "servers": {
                 server: {name: _pin_record(pin) for name, pin in pins.items()}
-                for server, pins in self._servers.items()
+                for server, pins in self.servers.items()
             },
         }
-
-    def _with(self, server: str, pins: Mapping[str, Pin]) -> Lock:
-        return Lock({**self._servers, server: pins})
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Lock) and self._servers == other._servers
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._servers))
-
-    def __repr__(self) -> str:
-        return f"<Lock of {sum(map(len, self._servers.values()))} tools>"
 
 
 def _state(pin: Pin | None, definition: Definition | None) -> PinState:
@@ -199,17 +172,14 @@ def _read(name: str, raw: bytes) -> dict[str, dict[str, Pin]]:
     if data.get("version") != FORMAT:
         shown = str(data.get("version"))[:20]
         raise LockError(f"{name}: format version {shown}; this counterseal reads {FORMAT}")
-    return {
-        server: {tool: _read_pin(f"{name}: {server} {tool}", tool, pins[tool]) for tool in pins}
-        for server, pins in _objects(name, data["servers"])
-    }
-
-
-def _objects(name: str, servers: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for server, pins in servers.items():
+    servers: dict[str, dict[str, Pin]] = {}
+    for server, pins in data["servers"].items():
         if not isinstance(pins, dict):
             raise LockError(f"{name}: {server}: must be an object with a pin for each tool")
-        yield server, pins
+        for tool, pin in pins.items():
+            place = f"{name}: {server} {tool}"
+            servers.setdefault(server, {})[tool] = _read_pin(place, tool, pin)
+    return servers
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

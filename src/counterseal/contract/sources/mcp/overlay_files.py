@@ -267,10 +267,7 @@ class _OverlayReader:
         """Add a problem for each declared option that no contract could have."""
         if not entry.declared:
             return
-        data: dict[str, Any] = {
-            "identity": {"name": "tool"},
-            "affordance": dict(_AFFORDANCE),
-        }
+        data: dict[str, Any] = {"identity": {"name": "tool"}, "affordance": dict(_AFFORDANCE)}
         try:
             apply_entries(data, defaults, entry)
             Contract.model_validate(data)

@@ -5,7 +5,7 @@ Missing information is guessed strictly and marked for review. Unsupported opera
 with the reason.
 """
 
-from counterseal.contract.sources.openapi.document import read_openapi
+from counterseal.contract.sources.openapi.document import Review, read_openapi
 from counterseal.contract.sources.openapi.importing import (
     Imported,
     ImportedTool,
@@ -13,7 +13,6 @@ from counterseal.contract.sources.openapi.importing import (
     contracts_from_openapi,
     to_yaml,
 )
-from counterseal.contract.sources.review_notes import Review
 
 __all__ = [
     "Imported",

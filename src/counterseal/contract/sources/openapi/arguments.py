@@ -10,21 +10,22 @@ from typing import Any
 from urllib.parse import quote
 
 from counterseal.canonical import pointer
+from counterseal.contract.lint.dangerous_inputs import is_credential
 from counterseal.contract.schemas import subschemas, types_of
 from counterseal.contract.sources.foreign_text import argument_name, clean, unique
 from counterseal.contract.sources.openapi.document import (
+    Notes,
     OpenApiDocument,
     Operation,
+    UnsupportedError,
     listed,
     mapping,
 )
 from counterseal.contract.sources.openapi.schemas import (
     MAX_LENGTH,
     Converter,
-    is_credential,
     size_of,
 )
-from counterseal.contract.sources.review_notes import Notes, UnsupportedError
 
 # --- credentials ----------------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
-"""Reads an untrusted OpenAPI document: its references, operations and servers."""
+"""Reads an untrusted OpenAPI document: its references, operations and servers.
+
+`Notes` collects what the person who reviews the imported contracts has to look at.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from counterseal.contract.schemas import resolve_local
-from counterseal.contract.sources.review_notes import Notes, UnsupportedError
 from counterseal.errors import ContractError, Problem, Source
 
 METHODS = ("get", "head", "post", "put", "patch", "delete")
@@ -28,6 +30,30 @@ def mapping(value: object) -> Mapping[str, Any]:
 def listed(value: object) -> Sequence[Any]:
     """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list | tuple) else ()
+
+
+class UnsupportedError(ValueError):
+    """An operation can't be expressed as a contract; the message gives the reason."""
+
+
+class Review(NamedTuple):
+    """A guess, change or omission, with its place in the contract."""
+
+    pointer: str
+    """Empty for the contract as a whole."""
+    text: str
+    raised: bool = False
+    """True if the effect was raised above the usual one."""
+
+
+@dataclass(slots=True)
+class Notes:
+    """The notes on one operation, without repetitions."""
+
+    reviews: dict[Review, None] = field(default_factory=dict)
+
+    def add(self, pointer: str, text: str, *, raised: bool = False) -> None:
+        self.reviews.setdefault(Review(pointer, text, raised))
 
 
 class Operation(NamedTuple):
@@ -157,7 +183,8 @@ def read_openapi(path: str | Path) -> dict[str, Any]:
         raise _unreadable(path, f"longer than {MAX_BYTES:,} bytes")
     try:
         text = raw.decode("utf-8-sig")
-        data = _json(text) if _looks_like_json(path, text) else _yaml(text)
+        is_json = path.suffix.lower() == ".json" or text.lstrip()[:1] == "{"
+        data = json.loads(text, object_pairs_hook=_pairs) if is_json else _yaml(text)
         plain = _Plain().of(data, 0)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
@@ -170,14 +197,6 @@ def read_openapi(path: str | Path) -> dict[str, Any]:
 def _unreadable(path: Path, message: str) -> ContractError:
     source = Source(file=str(path))
     return ContractError([Problem(rule="file-unreadable", message=message, source=source)])
-
-
-def _looks_like_json(path: Path, text: str) -> bool:
-    return path.suffix.lower() == ".json" or text.lstrip()[:1] == "{"
-
-
-def _json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_pairs)
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from counterseal.contract.bindings import HttpBinding
 from counterseal.contract.effects import EFFECTS, Effect
 from counterseal.contract.egress import entry_for, kind, literal
 from counterseal.contract.lint import examine
-from counterseal.contract.lint.schema_rules import fields
-from counterseal.contract.schemas import compile_schema, types_of
+from counterseal.contract.schemas import types_of
 from counterseal.contract.sources.effect_guess import propose_operation_effect
 from counterseal.contract.sources.foreign_text import clean, one_line, tool_name, unique, words
 from counterseal.contract.sources.openapi.arguments import (
@@ -30,9 +29,15 @@ from counterseal.contract.sources.openapi.arguments import (
     output_schema,
     read_arguments,
 )
-from counterseal.contract.sources.openapi.document import OpenApiDocument, Operation, mapping
-from counterseal.contract.sources.openapi.schemas import Converter, size_of
-from counterseal.contract.sources.review_notes import Notes, Review, UnsupportedError
+from counterseal.contract.sources.openapi.document import (
+    Notes,
+    OpenApiDocument,
+    Operation,
+    Review,
+    UnsupportedError,
+    mapping,
+)
+from counterseal.contract.sources.openapi.schemas import Converter, drop_bad_defaults, size_of
 from counterseal.errors import ContractError, Problem, Severity
 
 _LARGEST_INPUT = 64 * 1024
@@ -119,7 +124,9 @@ def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) ->
     host = urlsplit(server).hostname or ""
     arguments = read_arguments(document, operation, host, converter, notes)
     security = credentials(document, operation, host, notes)
-    effect = propose_operation_effect(operation.method, operation.path, operation.data, notes)
+    effect, reasons = propose_operation_effect(operation.method, operation.path, operation.data)
+    for reason, raised in reasons.items():
+        notes.add("/effect", reason, raised=raised)
     name = unique(
         tool_name(operation.data.get("operationId"), operation.method, operation.path), taken
     )
@@ -210,23 +217,11 @@ def _input_schema(arguments: Arguments, converter: Converter, notes: Notes) -> d
         schema["$defs"] = definitions
     for note in converter.notes:
         notes.add("/affordance/input_schema/$defs", note)
-    _drop_bad_defaults(schema)
+    drop_bad_defaults(schema)
     size = size_of(schema)
     if size > _LARGEST_INPUT:
         raise UnsupportedError(f"its input takes {size:,} bytes to describe")
     return schema
-
-
-def _drop_bad_defaults(schema: dict[str, Any]) -> None:
-    for _, _, value in fields(schema):
-        if isinstance(value, dict) and "default" in value:
-            try:
-                checker = compile_schema({**value, "$defs": schema.get("$defs", {})})
-                fits = checker.is_valid(value["default"])
-            except ValueError:
-                fits = False
-            if not fits:
-                del value["default"]
 
 
 def _request(

@@ -15,12 +15,17 @@ from functools import lru_cache
 from typing import Any
 
 from counterseal.canonical import canonical
-from counterseal.contract.lint import dangerous_inputs
+from counterseal.contract.lint.dangerous_inputs import is_credential
 from counterseal.contract.lint.regex import is_catastrophic
+from counterseal.contract.lint.schema_rules import fields
 from counterseal.contract.schemas import compile_schema, types_of
 from counterseal.contract.sources.foreign_text import clean, unique
-from counterseal.contract.sources.openapi.document import OpenApiDocument, listed, mapping
-from counterseal.contract.sources.review_notes import UnsupportedError
+from counterseal.contract.sources.openapi.document import (
+    OpenApiDocument,
+    UnsupportedError,
+    listed,
+    mapping,
+)
 
 # --- single keywords ------------------------------------------------------------------------------
 
@@ -37,11 +42,6 @@ _COUNTS = {
 }
 _LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _EXACT = 2**53 - 1
-
-
-def is_credential(name: str) -> bool:
-    """Return whether lint would reject an argument of this name as a credential."""
-    return dangerous_inputs.is_credential(name)
 
 
 def types_in(flat: Mapping[str, Any]) -> list[str]:
@@ -73,15 +73,12 @@ def values(flat: Mapping[str, Any], types: list[str]) -> dict[str, Any]:
     if allowed:
         if "null" in types and None not in allowed:
             allowed.append(None)
-        result["enum"] = list(dict.fromkeys(allowed)) if _all_texts(allowed) else allowed
+        all_texts = all(isinstance(value, str) for value in allowed)
+        result["enum"] = list(dict.fromkeys(allowed)) if all_texts else allowed
     for word in ("const", "default"):
         if word in flat and _is_plain(flat[word]) and flat[word] is not None:
             result[word] = _value(flat[word], types)
     return result
-
-
-def _all_texts(allowed: list[Any]) -> bool:
-    return all(isinstance(value, str) for value in allowed)
 
 
 def _value(value: Any, types: list[str]) -> Any:
@@ -115,7 +112,7 @@ def bounds(flat: Mapping[str, Any], types: tuple[str, ...]) -> tuple[dict[str, A
         if isinstance(flat.get("format"), str):
             result["format"] = flat["format"][:40]
         pattern = flat.get("pattern")
-        if isinstance(pattern, str) and _usable(pattern):
+        if isinstance(pattern, str) and is_usable(pattern):
             result["pattern"] = pattern
         elif pattern is not None:
             notes.append("a pattern was left out that not every engine can run safely")
@@ -140,7 +137,8 @@ def _limits(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _usable(pattern: str) -> bool:
+def is_usable(pattern: str) -> bool:
+    """Return whether a pattern compiles, is short, and is safe for every engine."""
     if len(pattern) > 1000 or is_catastrophic(pattern):
         return False
     try:
@@ -152,6 +150,7 @@ def _usable(pattern: str) -> bool:
 
 MAX_LENGTH = 2_000
 MAX_ITEMS = 100
+_MOST_COMPILED = 4_000_000
 _MOST_TYPES = 250
 _DEEPEST = 30
 _DEEPEST_PARTS = 60
@@ -406,6 +405,26 @@ class Converter:
             elif type(left) is not type(right) or left != right:
                 return False
         return True
+
+
+def drop_bad_defaults(root: dict[str, Any]) -> None:
+    """Remove defaults that violate their schema, and all of them if there are too many to check."""
+    shared: dict[str, Any] = {word: root[word] for word in ("$defs", "definitions") if word in root}
+    with_default = [
+        value for _, _, value in fields(root) if isinstance(value, dict) and "default" in value
+    ]
+    # Each check compiles all definitions, here and wherever the contract is read.
+    too_much = len(with_default) * len(canonical(shared)) > _MOST_COMPILED
+    for value in with_default:
+        if too_much or not _fits(value, shared):
+            del value["default"]
+
+
+def _fits(value: Mapping[str, Any], shared: Mapping[str, Any]) -> bool:
+    try:
+        return compile_schema({**value, **shared}).is_valid(value["default"])
+    except ValueError:
+        return False
 
 
 def size_of(schema: Mapping[str, Any]) -> int:
