@@ -80,51 +80,32 @@ class ToolCalls:
         self._ended = asyncio.Event()
 
     async def call(
-        self,
-        ctx: Ctx,
-        params: types.CallToolRequestParams,
-        principal: Principal,
-        session: str | None,
+        self, ctx: Ctx, params: types.CallToolRequestParams, principal: Principal, run: str | None
     ) -> dict[str, Any]:
         """Return the result of a call, or what the client has to answer first."""
         raw = RAW_ARGUMENTS.get()
-        arguments = (params.arguments or {}) if raw is None else json.dumps(raw)
-        answers, state = params.input_responses, params.request_state
-        return await self.call_tool(ctx, params.name, arguments, principal, session, answers, state)
-
-    async def call_tool(
-        self,
-        ctx: Ctx,
-        name: str,
-        arguments: str | Mapping[str, Any],
-        principal: Principal,
-        session: str | None,
-        answers: Mapping[str, Any] | None = None,
-        state: str | None = None,
-    ) -> dict[str, Any]:
-        """Return the result of a call whose params were read before."""
         proposal = Proposal(
-            tool=name,
-            arguments=arguments,
-            run_id=run_of(ctx, principal, session),
+            tool=params.name,
+            arguments=(params.arguments or {}) if raw is None else json.dumps(raw),
+            run_id=run,
             key=_meta_text(ctx, KEY),
             operation_id=_meta_text(ctx, OPERATION),
             trace=traceparent(ctx),
         )
-        return await self.carry_out(ctx, proposal, principal, answers, state)
+        return await self.carry_out(ctx, params, proposal, principal)
 
     async def carry_out(
         self,
         ctx: Ctx,
+        params: types.InputResponseRequestParams,
         proposal: Proposal,
         principal: Principal,
-        answers: Mapping[str, Any] | None,
-        state: str | None,
     ) -> dict[str, Any]:
         """Carry out a proposal, or one round of it if its client has to answer questions."""
         self.running += 1
         try:
-            return await self._round(ctx, proposal, principal, answers, _parsed_state(state))
+            answers, state = params.input_responses, _parsed_state(params.request_state)
+            return await self._round(ctx, proposal, principal, answers, state)
         except asyncio.CancelledError:
             # The runtime has settled the call and raised a cancellation of its own. The SDK
             # recognizes its cancellations by the exception, so raise the SDK's if there is one.

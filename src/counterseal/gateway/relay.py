@@ -149,8 +149,7 @@ class Relay:
         proposal: Proposal,
         principal: Principal,
     ) -> dict[str, Any]:
-        answers, state = params.input_responses, params.request_state
-        result = await self._calls.carry_out(ctx, proposal, principal, answers, state)
+        result = await self._calls.carry_out(ctx, params, proposal, principal)
         if result.get("resultType") == "input_required":
             return result
         if result["isError"]:

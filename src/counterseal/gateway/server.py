@@ -198,7 +198,8 @@ class McpServer:
         return {**COMPLETE, "tools": tools[start : start + _PAGE], **more}
 
     async def _call_tool(self, ctx: Ctx, params: types.CallToolRequestParams) -> dict[str, Any]:
-        return await self.calls.call(ctx, params, self._caller(), self._session_of(ctx))
+        principal = self._caller()
+        return await self.calls.call(ctx, params, principal, self._run(ctx, principal))
 
     # --- changes ----------------------------------------------------------------------------------
 
