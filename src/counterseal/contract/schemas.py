@@ -256,33 +256,21 @@ def parameters(schema: Mapping[str, Any]) -> list[Parameter]:
     return list(_rows(schema, schema, "", MAX_DEPTH))
 
 
-def _rows(
-    root: Mapping[str, Any], schema: Mapping[str, Any], prefix: str, depth: int
-) -> Iterator[Parameter]:
-    required = schema.get("required", ())
-    properties = schema.get("properties")
-    for name, raw in properties.items() if isinstance(properties, Mapping) else ():
+def _rows(root: Schema, schema: Schema, prefix: str, depth: int) -> Iterator[Parameter]:
+    for name, raw in properties_of(schema).items():
         value = without_refs(root, raw)
         yield Parameter(
             name=f"{prefix}{name}",
             type=_type(root, value, MAX_DEPTH),
-            required=name in required,
+            required=name in listed(schema, "required"),
             bounds=_bounds(root, value),
             description=str(value.get("description", "")),
         )
-        inner, mark = _object_in(root, value)
-        if depth > 1 and inner is not None:
-            yield from _rows(root, inner, f"{prefix}{name}{mark}.", depth - 1)
-
-
-def _object_in(
-    root: Mapping[str, Any], schema: Mapping[str, Any]
-) -> tuple[Mapping[str, Any] | None, str]:
-    """Return the object schema of a parameter or of its items, and the suffix for its name."""
-    if "properties" in schema:
-        return schema, ""
-    items = without_refs(root, schema.get("items"))
-    return (items, "[]") if "properties" in items else (None, "")
+        # The fields of an object, or of a list's items.
+        own = "properties" in value
+        inner = value if own else without_refs(root, value.get("items"))
+        if depth > 1 and "properties" in inner:
+            yield from _rows(root, inner, f"{prefix}{name}{'' if own else '[]'}.", depth - 1)
 
 
 def _type(root: Mapping[str, Any], schema: Mapping[str, Any], depth: int) -> str:

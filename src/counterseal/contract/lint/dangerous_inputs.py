@@ -198,8 +198,7 @@ _Place = tuple[tuple[str | int, ...], str, Sounds]
 
 def _code(contract: Contract) -> list[_Place]:
     """Return every place that sounds like code."""
-    texts = [(place, name, schema) for place, name, schema in _texts(contract)]
-    free = [(place, name, schema) for place, name, schema in texts if not _closed(schema)]
+    free = [field for field in _texts(contract) if not _closed(field[2])]
     places: list[_Place] = [
         (place, f"{name} takes {sounds.what} that the model writes", sounds)
         for place, name, schema in free
@@ -207,11 +206,13 @@ def _code(contract: Contract) -> list[_Place]:
     ]
     # Without text that the model writes, there is no code to run.
     if free and not any(sounds.certain for _, _, sounds in places):
-        affordance = contract.affordance
-        for place, sounds in tool_sounds(
-            contract.name, affordance.model_description, [name for _, name, _ in free]
-        ):
-            places.append((place, f"the tool's texts say that it runs {sounds.what}", sounds))
+        names = [name for _, name, _ in free]
+        places += [
+            (place, f"the tool's texts say that it runs {sounds.what}", sounds)
+            for place, sounds in tool_sounds(
+                contract.name, contract.affordance.model_description, names
+            )
+        ]
     return places
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from counterseal.contract.bindings import texts
-from counterseal.contract.effects import EFFECTS, RISKS
+from counterseal.contract.effects import RISKS
 from counterseal.contract.fill import (
     TemplateError,
     ValueReference,
@@ -103,13 +103,12 @@ def name_vague(contract: Contract) -> Iterator[Breach]:
 def name_dishonest(contract: Contract) -> Iterator[Breach]:
     if contract.effect is None:
         return
-    mutates = EFFECTS[contract.effect].mutates
     name = contract.name.lower().rpartition(".")[2]
-    if mutates and _READING.match(name):
+    if contract.mutates and _READING.match(name):
         fault = f"{contract.name} sounds like it reads, but its effect is {contract.effect}"
         fix = "Name it after what it changes, or split reading from writing."
         yield Breach("/identity/name", fault, fix)
-    if not mutates and _WRITING.match(name):
+    if not contract.mutates and _WRITING.match(name):
         fault = f"{contract.name} sounds like it writes, but its effect is {contract.effect}"
         fix = "Declare the effect that it has, or name it after what it reads."
         yield Breach("/effect", fault, fix)
@@ -146,13 +145,11 @@ def template_field_unknown(contract: Contract) -> Iterator[Breach]:
         return
     known = properties_of(contract.affordance.input_schema)
     try:
-        names = template_fields(contract.resource)
+        for name in template_fields(contract.resource):
+            if name not in known:
+                yield not_an_argument(contract, "/resource", f"{{{name}}}")
     except ValueError as error:
         yield Breach("/resource", f"not a template: {error}", "Write fields as {name}.")
-        return
-    for name in names:
-        if name not in known:
-            yield not_an_argument(contract, "/resource", f"{{{name}}}")
 
 
 def _consequence_unknown(contract: Contract) -> Iterator[Breach]:

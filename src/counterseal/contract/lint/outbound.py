@@ -14,7 +14,7 @@ from counterseal.contract.bindings import HttpBinding, Placeholder, template
 from counterseal.contract.egress import EgressEntry, entry_for, kind, literal, parse_entry
 from counterseal.contract.lint.rule import Breach, not_an_argument, rule
 from counterseal.contract.model import Contract, EgressPolicy, Isolation
-from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
+from counterseal.contract.schemas import listed, properties_of, types_of, without_refs, word_set
 
 # --- egress ---------------------------------------------------------------------------------------
 
@@ -58,12 +58,9 @@ def egress_contradictory(contract: Contract) -> Iterator[Breach]:
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?|")
-_CONNECTION_HEADERS = frozenset(
-    {
-        *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate"),
-        *("proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding"),
-        "upgrade",
-    }
+_CONNECTION_HEADERS = word_set(
+    "connection content-length expect host keep-alive proxy-authenticate proxy-authorization "
+    "proxy-connection te trailer transfer-encoding upgrade"
 )
 """Headers of the connection, which a tool may not set: framing, routing and hop-by-hop ones."""
 _LOOPBACK = ("127.0.0.1", "::1")
@@ -87,20 +84,16 @@ def http_unreachable(contract: Contract) -> Iterator[Breach]:
     elif policy is EgressPolicy.ALLOWLISTED_DOMAINS:
         if not any(covers(known, binding.host, binding.port) for known in entries(contract)):
             yield Breach("/http/url", f"{entry} is not in egress", "Add it, or correct the URL.")
-        elif binding.host == "localhost" and not _loopback_named(contract, binding.port):
+        elif binding.host == "localhost" and not any(
+            covers(known, near, binding.port) for known in entries(contract) for near in _LOOPBACK
+        ):
             fault = "localhost is a loopback address, which egress must list as an address"
             yield Breach("/egress", fault, f"Add {entry_for('127.0.0.1', binding.port)}.")
     elif policy is EgressPolicy.PRIVATE_NETWORK_ONLY:
         address = literal(binding.host)
         if address is not None and kind(address) == "public":
-            yield Breach(
-                "/http/url",
-                f"{entry} is a public address, but egress_policy is private_network_only",
-            )
-
-
-def _loopback_named(contract: Contract, port: int) -> bool:
-    return any(covers(entry, near, port) for entry in entries(contract) for near in _LOOPBACK)
+            fault = f"{entry} is a public address, but egress_policy is private_network_only"
+            yield Breach("/http/url", fault)
 
 
 @rule("http-isolation", "request is sent by this process")

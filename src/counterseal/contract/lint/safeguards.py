@@ -33,7 +33,7 @@ def risk_lowered(contract: Contract) -> Iterator[Breach]:
 
 @rule("idempotency-off", "calls that change something have a key")
 def idempotency_off(contract: Contract) -> Iterator[Breach]:
-    mutates = contract.effect is not None and EFFECTS[contract.effect].mutates
+    mutates = contract.effect is not None and contract.mutates
     if not mutates and not RISKS[contract.risk].key:
         return
     for name in ("supported", "required", "payload_hash_required"):
@@ -106,14 +106,12 @@ def meta_exposed(contract: Contract) -> Iterator[Breach]:
 @rule("semantics-contradictory", "transaction semantics match its effect")
 def semantics_contradictory(contract: Contract) -> Iterator[Breach]:
     transactional = contract.transactional
-    if (
-        transactional.semantics is Semantics.COMPENSABLE_WRITE
-        and not transactional.compensation_tool
-    ):
+    compensable = transactional.semantics is Semantics.COMPENSABLE_WRITE
+    if compensable and not transactional.compensation_tool:
         fault = "the semantics are compensable_write, but no compensation tool is declared"
         fix = "Name it in transactional.compensation_tool."
         yield Breach("/transactional/compensation_tool", fault, fix)
-    mutates = contract.effect is not None and EFFECTS[contract.effect].mutates
+    mutates = contract.effect is not None and contract.mutates
     if mutates and transactional.semantics is Semantics.READ_ONLY:
         fault = f"the semantics are read_only, but the effect is {contract.effect}"
         fix = "Remove `semantics`, or set it to what the change is."

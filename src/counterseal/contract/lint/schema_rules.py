@@ -137,10 +137,8 @@ def _in_place(schema: Any) -> Iterator[str]:
     for word in _IN_PLACE_ONE:
         yield from _in_place(schema.get(word))
     for word in _IN_PLACE_MANY:
-        branches = schema.get(word)
-        if isinstance(branches, list | tuple):
-            for branch in branches:
-                yield from _in_place(branch)
+        for branch in listed(schema, word):
+            yield from _in_place(branch)
 
 
 @rule("schema-open", "input schema is closed at every level")
@@ -210,16 +208,21 @@ def _values_inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "additionalProperties", schema["additionalProperties"]
     for item in listed(schema, "prefixItems"):
         yield "prefixItems", item
+    for item in _patterns(schema).values():
+        yield "patternProperties", item
+
+
+def _patterns(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     named = schema.get("patternProperties")
-    if isinstance(named, Mapping):
-        yield from (("patternProperties", item) for item in named.values())
+    return named if isinstance(named, Mapping) else {}
 
 
 @rule("default-invalid", "defaults match their schema")
 def default_invalid(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
-    named = [word for word in ("$defs", "definitions") if word in schema]
-    definitions: dict[str, Any] = {word: schema[word] for word in named}
+    definitions: dict[str, Any] = {
+        word: schema[word] for word in ("$defs", "definitions") if word in schema
+    }
     if _remote(schema) or any(_cycles(schema)):
         return
     for path, name, value in fields(schema):
@@ -292,10 +295,8 @@ def _bounded_text(schema: Mapping[str, Any]) -> bool:
 def pattern_catastrophic(contract: Contract) -> Iterator[Breach]:
     for place, schema in both(contract):
         for path, inner in subschemas(schema):
-            named = inner.get("patternProperties")
             patterns = [((*path, "pattern"), inner.get("pattern"))]
-            if isinstance(named, Mapping):
-                patterns += [((*path, "patternProperties", key), key) for key in named]
+            patterns += [((*path, "patternProperties", key), key) for key in _patterns(inner)]
             for where, pattern in patterns:
                 if isinstance(pattern, str) and is_catastrophic(pattern):
                     fault = "a backtracking engine could take exponential time for this pattern"
