@@ -9,14 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import inf
 from os import getpid
@@ -232,12 +225,7 @@ class Runtime:
         patience, rounds = Patience(wait), 0
         while rounds < _MAX_DECISIONS:
             call = new_call(
-                proposal,
-                principal,
-                self,
-                until=until,
-                progress=progress,
-                decided_before=rounds > 0,
+                proposal, principal, self, until=until, progress=progress, decided_before=rounds > 0
             )
             try:
                 run = await self._run_of(proposal.run_id, principal, call.ctx.now)

@@ -15,13 +15,7 @@ from counterseal.audit import Caller
 from counterseal.codes import Code
 from counterseal.errors import CountersealError
 from counterseal.execution.attempt import Outcome, ProgressCallback
-from counterseal.gates.base import (
-    CompiledContract,
-    Decision,
-    GateContext,
-    TimedDecision,
-    Verdict,
-)
+from counterseal.gates.base import CompiledContract, Decision, GateContext, TimedDecision, Verdict
 from counterseal.ledger.entry import Entry
 from counterseal.observation import Observation, Observed
 from counterseal.registry import RegistryRecord

@@ -270,10 +270,7 @@ def _limits(call: Call, answer: Observation) -> dict[str, int]:
     if path is None:
         return {mistake: _ATTEMPTS}
     repairs = call.ctx.run.budgets.repairs
-    limits = {
-        "run/repairs": (_REPAIRS if repairs is None else repairs) + 1,
-        mistake: _SAME_MISTAKE,
-    }
+    limits = {"run/repairs": (_REPAIRS if repairs is None else repairs) + 1, mistake: _SAME_MISTAKE}
     if path is Path.REPAIR:
         limits[f"payload/{_payload_digest(call.ctx)}"] = _SAME_PAYLOAD
     return {**limits, "tool": _ATTEMPTS}

@@ -281,11 +281,7 @@ def _ending_body(
 
 
 def _settled_entry(
-    call: Call,
-    entry: Entry,
-    observation: Observation,
-    raw: str | None,
-    services: SettleServices,
+    call: Call, entry: Entry, observation: Observation, raw: str | None, services: SettleServices
 ) -> Entry:
     """Return the entry with the outcome. `raw` is where the whole output is kept."""
     attempts = entry.attempts + call.attempt - 1

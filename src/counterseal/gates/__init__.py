@@ -13,15 +13,7 @@ from counterseal.contract.model import Contract
 from counterseal.gates import approval, budget, parse, policy, schema, scope, semantics, state
 from counterseal.gates.base import AsyncGate, Decision, Gate, GateContext, Verdict
 
-__all__ = [
-    "BEFORE_RECALL",
-    "GATES",
-    "Decision",
-    "Gate",
-    "GateContext",
-    "Verdict",
-    "gates_for",
-]
+__all__ = ["BEFORE_RECALL", "GATES", "Decision", "Gate", "GateContext", "Verdict", "gates_for"]
 
 GATES: Final = (
     Gate("parse", parse.check),

@@ -18,14 +18,7 @@ from counterseal.canonical import canonical
 from counterseal.contract.effects import Effect
 from counterseal.errors import RegistryError, StoreError
 from counterseal.proposal import Principal
-from counterseal.registry import (
-    Deprecation,
-    Grant,
-    Kill,
-    Registry,
-    RegistryChange,
-    RegistryRecord,
-)
+from counterseal.registry import Deprecation, Grant, Kill, Registry, RegistryChange, RegistryRecord
 from counterseal.registry.changes import Op
 from counterseal.registry.identities import (
     Credential,
@@ -101,12 +94,7 @@ class Operator:
     """
 
     def __init__(
-        self,
-        store: Store,
-        registry: Registry,
-        *,
-        by: str,
-        clock: Callable[[], float] = time.time,
+        self, store: Store, registry: Registry, *, by: str, clock: Callable[[], float] = time.time
     ) -> None:
         self._store = store
         self._registry = registry
