@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from counterseal.approvals.terms import Voter
-    from counterseal.call.services import Tenant
+    from counterseal.call.call import Tenant
     from counterseal.codes import Code, Path
     from counterseal.contract.declare import Tool, tool
     from counterseal.contract.effects import Effect, RiskClass, Trust
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "approvals.terms": "Voter",
-    "call.services": "Tenant",
+    "call.call": "Tenant",
     "codes": "Code Path",
     "contract.declare": "Tool tool",
     "contract.effects": "Effect RiskClass Trust",

@@ -16,7 +16,6 @@ from counterseal.canonical import freeze, thaw
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
-from counterseal.execution.attempt import ProgressCallback
 from counterseal.ledger.records import Budgets, RunRecord
 from counterseal.observation import Observation
 from counterseal.observation.observe import summarise
@@ -42,23 +41,8 @@ class RunServices(Protocol):
     store: Store
     registry: Registry
 
-    async def submit(
-        self,
-        proposal: Proposal,
-        principal: Principal,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - as `Runtime.submit` has it
-        wait: float = 0.0,
-        progress: ProgressCallback | None = None,
-    ) -> Observation: ...
-
-    async def plan(
-        self,
-        steps: Iterable[Proposal | Mapping[str, Any]],
-        principal: Principal,
-        *,
-        run_id: str | None = None,
-    ) -> Plan: ...
+    async def submit(self, *args: Any, **options: Any) -> Observation: ...
+    async def plan(self, *args: Any, **options: Any) -> Plan: ...
 
 
 class Run:
@@ -158,9 +142,8 @@ def _objective(text: Any) -> str:
     if not isinstance(text, str):
         raise RunError(f"objective must be a text, got {type(text).__name__}")
     if len(text) > _MAX_OBJECTIVE:
-        raise RunError(
-            f"objective must have at most {_MAX_OBJECTIVE:,} characters, got {len(text):,}"
-        )
+        most = f"at most {_MAX_OBJECTIVE:,} characters"
+        raise RunError(f"objective must have {most}, got {len(text):,}")
     if text.encode(errors="replace").decode() != text:
         raise RunError("objective must not contain a lone surrogate")
     if "\0" in text:

@@ -20,13 +20,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from counterseal.call.admit import admit
-from counterseal.call.call import DECIDE_AGAIN, Call, Patience, Preview
+from counterseal.call.call import (
+    DECIDE_AGAIN,
+    BackgroundTasks,
+    Call,
+    Leases,
+    Patience,
+    Preview,
+    Tenant,
+)
 from counterseal.call.decide import decide, new_call, preview, receive
 from counterseal.call.events import emit_span, refuse, refuse_unrecorded
-from counterseal.call.execute import execute
-from counterseal.call.observe import observe
+from counterseal.call.execute import execute, observe
 from counterseal.call.recall import recall, wait_for_other_call
-from counterseal.call.services import BackgroundTasks, Leases, Tenant
 from counterseal.call.settle import settle
 from counterseal.codes import Code
 from counterseal.contract.declare import PlainTool, Tool
@@ -36,8 +42,8 @@ from counterseal.execution.attempt import ProgressCallback
 from counterseal.execution.executor import Executor
 from counterseal.execution.secrets import Secrets
 from counterseal.execution.webhook import Webhook
+from counterseal.gates import compile_record
 from counterseal.gates.base import CompiledContract, Decision, deny
-from counterseal.gates.compile import compile_record
 from counterseal.gates.parse import is_id
 from counterseal.keys import KeyRing, fingerprint_key
 from counterseal.ledger.records import Budgets, Due, DueKind, Held, RunRecord
@@ -46,7 +52,7 @@ from counterseal.observation import Observation, Redactor
 from counterseal.operations.approver import Approvals, work_for
 from counterseal.operations.operator import Operator, catch_up
 from counterseal.plans import Plan, PlanRule, distinct
-from counterseal.plans.judge import judge_plan
+from counterseal.plans.plan import judge_plan
 from counterseal.policy import Policy
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Registry, RegistryRecord
@@ -181,20 +187,19 @@ class Runtime:
         """Raise ContractError for tools whose isolation is not available on this machine."""
         problems = []
         for tool in tools:
-            if isinstance(tool, Tool):
-                try:
-                    self.executor.check(tool.contract, tool)
-                except IsolationError as error:
-                    name = tool.contract.name
-                    problems.append(
-                        Problem(
-                            rule="isolation-unavailable",
-                            tool=name,
-                            pointer="/isolation",
-                            message=str(error),
-                            source=tool.source_of("/isolation"),
-                        )
-                    )
+            if not isinstance(tool, Tool):
+                continue
+            try:
+                self.executor.check(tool.contract, tool)
+            except IsolationError as error:
+                problem = Problem(
+                    rule="isolation-unavailable",
+                    tool=tool.contract.name,
+                    pointer="/isolation",
+                    message=str(error),
+                    source=tool.source_of("/isolation"),
+                )
+                problems.append(problem)
         if problems:
             raise ContractError(problems)
 
@@ -256,8 +261,8 @@ class Runtime:
 
     async def _give_up_deciding(self, call: Call) -> Observation:
         reason = "What the call depends on kept changing while it was decided."
+        refused = deny("ledger", Code.DEPENDENCY_UNAVAILABLE, reason)
         try:
-            refused = deny("ledger", Code.DEPENDENCY_UNAVAILABLE, reason)
             answer = await refuse(call, refused, self)
         except StoreError as error:
             answer = refuse_unrecorded(call, error, self)

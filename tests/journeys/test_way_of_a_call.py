@@ -10,8 +10,7 @@ from counterseal import Grant, Proposal
 from counterseal.audit import EventType
 from counterseal.codes import Code
 from counterseal.contract.invariants import Invariant
-from counterseal.gates import Gate
-from counterseal.gates.base import AsyncGate
+from counterseal.gates.base import AsyncGate, Gate
 from counterseal.ledger.records import Budgets, HeldStatus
 from counterseal.observation.envelope import ObservationEnvelope
 from counterseal.policy import Policy

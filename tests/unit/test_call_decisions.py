@@ -5,8 +5,8 @@ import pytest
 from counterseal import Proposal
 from counterseal.call.decide import new_call, receive, run_gates
 from counterseal.codes import Code
-from counterseal.gates import Gate, gates_for
-from counterseal.gates.base import Learned, allow, deny, require_approval
+from counterseal.gates import gates_for
+from counterseal.gates.base import Gate, Learned, allow, deny, require_approval
 from counterseal.ledger.records import Budgets, HeldStatus, RunRecord
 from counterseal.testing import fake_tool, runtime_for, someone
 

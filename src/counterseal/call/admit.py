@@ -1,4 +1,7 @@
-"""Admits a decided call: budgets and approval spent, ledger entry reserved, events written."""
+"""Admits a decided call: budgets and approval spent, ledger entry reserved, events written.
+
+With the reservation, everything is stored that another worker needs to continue: `Resume`.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,20 @@ import asyncio
 from collections.abc import Sequence
 from math import inf
 from time import monotonic
+from typing import Any, NamedTuple
 
-from counterseal.audit import EventType
-from counterseal.call.call import DECIDE_AGAIN, Call, End
+from pydantic_core import from_json, to_json
+
+from counterseal.audit import Event, EventType
+from counterseal.call.call import DECIDE_AGAIN, Call, CallServices, End
 from counterseal.call.decide import decide_over_budget
 from counterseal.call.events import event
-from counterseal.call.observe import observe
+from counterseal.call.execute import observe
 from counterseal.call.recall import identify, note_repeat, recall, repeated
-from counterseal.call.resume import pack
-from counterseal.call.services import CallServices
 from counterseal.call.settle import write_outcome
+from counterseal.canonical import json_default
 from counterseal.errors import StoreError
-from counterseal.gates.base import Decision
+from counterseal.gates.base import Decision, GateContext
 from counterseal.gates.budget import can_ask, exhausted, rate_limited
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.requests import (
@@ -28,7 +33,8 @@ from counterseal.ledger.requests import (
     Charge,
 )
 from counterseal.observation import Observation
-from counterseal.registry import RegistryRecord
+from counterseal.proposal import Principal, System
+from counterseal.vault import Vault
 
 
 async def admit(call: Call, services: CallServices) -> End | None:
@@ -37,15 +43,12 @@ async def admit(call: Call, services: CallServices) -> End | None:
     Returns a refusal when a limit or another call with the same key stands in the way, and
     DECIDE_AGAIN when something has changed since the decision.
     """
-    record, compiled = call.ctx.record, call.ctx.compiled
-    if record is None or compiled is None or call.epoch != services.registry.epoch:
+    if call.epoch != services.registry.epoch:
         return DECIDE_AGAIN
     entry = None
-    if compiled.keyed:
-        if call.key is None:
-            identify(call, record)
-        entry = _reservation(call, record, services.worker)
-    request = _request(call, record, entry, services)
+    if call.ctx.resolved.keyed:
+        entry = _reservation(call, call.key or identify(call), services.worker)
+    request = _request(call, entry, services)
     since = monotonic()
     if entry is None:
         admission = await services.store.admit(request)
@@ -59,21 +62,17 @@ async def admit(call: Call, services: CallServices) -> End | None:
     return None
 
 
-def _request(
-    call: Call, record: RegistryRecord, entry: Entry | None, services: CallServices
-) -> AdmissionRequest:
+def _request(call: Call, entry: Entry | None, services: CallServices) -> AdmissionRequest:
     """Return the transaction's request: what to spend, reserve and write, and what to re-check."""
-    ctx, announced = call.ctx, call.resolved[1].announced
-    events = (
-        (event(call, EventType.REQUESTED, "allow"), event(call, EventType.STARTED, "allow"))
-        if announced
-        else ()  # a read can't be half done: the event at its end says everything
-    )
+    ctx, events = call.ctx, tuple[Event, ...]()
+    if ctx.resolved.announced:  # of another read, the event at its end says everything
+        kinds = (EventType.REQUESTED, EventType.STARTED)
+        events = tuple(event(call, kind, "allow") for kind in kinds)
     return AdmissionRequest(
         tenant=call.tenant,
         run_id=ctx.run.run_id,
-        tool=record.name,
-        version=record.version,
+        tool=call.contract.name,
+        version=call.contract.version,
         now=ctx.now,
         charges=_unlimited(ctx.charges, ctx.over_budget) if ctx.over_budget else ctx.charges,
         rates=ctx.rates,
@@ -84,7 +83,7 @@ def _request(
         reads=ctx.state_read,
         takes_over=NEW_KEY if ctx.memory is None else call.takes_over,
         lease=services.leases.seconds,
-        resume=None if entry is None else _packed(call, record, services),
+        resume=None if entry is None else _packed(call, services),
     )
 
 
@@ -95,28 +94,25 @@ def _unlimited(charges: Sequence[Charge], budgets: Sequence[str]) -> Sequence[Ch
     ]
 
 
-def _reservation(call: Call, record: RegistryRecord, worker: str) -> Entry | None:
-    if call.key is None:
-        return None
+def _reservation(call: Call, key: str, worker: str) -> Entry:
     return Entry(
         tenant=call.tenant,
-        key=call.key,
+        key=key,
         request_hash=call.request_hash,
         status=EntryStatus.PENDING,
         call_id=call.call_id,
-        tool=record.name,
-        version=record.version,
+        tool=call.contract.name,
+        version=call.contract.version,
         phase=Phase.RESERVED,
         run_id=call.ctx.run.run_id,
         worker=worker,
     )
 
 
-def _packed(call: Call, record: RegistryRecord, services: CallServices) -> bytes:
+def _packed(call: Call, services: CallServices) -> bytes:
     """Return what another worker needs to continue from the reservation, sealed."""
     try:
-        hashed, key = record.contract.hash, call.key or ""
-        return pack(call.ctx, hashed, call.trace_id, key, services.vault)
+        return pack(call.ctx, call.trace_id, call.key or "", services.vault)
     except (TypeError, ValueError) as error:
         raise StoreError("the call can't be stored in a form to continue from") from error
 
@@ -181,3 +177,55 @@ def _overruled(call: Call, decision: Decision) -> Decision:
     """Put the transaction's decision in the place of the budget gate's."""
     call.overrule(decision)
     return decision
+
+
+# --- what is stored to continue from --------------------------------------------------------------
+
+
+class Resume(NamedTuple):
+    """A call as it was admitted. Its scopes are a ceiling for the worker that continues it."""
+
+    agent: str
+    user: str | None
+    roles: list[str]
+    scopes: list[str]
+    contract_hash: str
+    arguments: dict[str, Any]
+    """As they were executed, after corrections."""
+    config: dict[str, Any]
+    version_seen: str | int | None
+    approval_id: str | None
+    trace_id: str
+    covered: bool | None = None
+    """Of a reversal: whether the original's approval covers it. None for any other call."""
+
+    def principal(self, tenant: str) -> Principal:
+        names = ("agent", "user", "roles", "scopes")
+        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self.covered is None:
+            return Principal(tenant=tenant, **fields)
+        return System(tenant=tenant, covered=self.covered, **fields)
+
+
+def pack(ctx: GateContext, trace_id: str, key: str, vault: Vault) -> bytes:
+    """Return what is stored with a reservation, sealed because arguments may be personal data."""
+    principal = ctx.principal
+    fields = (
+        principal.agent,
+        principal.user,
+        sorted(principal.roles),
+        sorted(principal.scopes),
+        ctx.resolved.contract.hash,
+        ctx.arguments,
+        dict(ctx.config_shown),
+        ctx.version_seen,
+        ctx.approval_id,
+        trace_id,
+        principal.covered if isinstance(principal, System) else None,
+    )
+    return vault.seal(principal.tenant, key, to_json(fields, fallback=json_default))
+
+
+def unpack(sealed: bytes, tenant: str, key: str, vault: Vault) -> Resume:
+    """Return what `pack` stored. VaultError if no key here opens it."""
+    return Resume(*from_json(vault.open(tenant, key, sealed)))

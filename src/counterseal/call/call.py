@@ -1,4 +1,4 @@
-"""`Call`: what is known of one proposal on its way through the runtime.
+"""`Call`: what is known of one proposal on its way through the runtime; and its steps' services.
 
 The steps in this folder fill the record, each its own part; nothing else writes to it. A step
 returns an `End` to stop the call, or None to go on.
@@ -6,19 +6,31 @@ returns an `End` to stop the call, or None to go on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from counterseal.audit import Caller
 from counterseal.codes import Code
-from counterseal.errors import CountersealError
+from counterseal.contract.model import Contract
+from counterseal.errors import StoreError
 from counterseal.execution.attempt import Outcome, ProgressCallback
+from counterseal.execution.executor import Executor
 from counterseal.gates.base import CompiledContract, Decision, GateContext, TimedDecision, Verdict
+from counterseal.keys import KeyRing
 from counterseal.ledger.entry import Entry
-from counterseal.observation import Observation, Observed
-from counterseal.registry import RegistryRecord
+from counterseal.ledger.records import Budgets, Due, Held
+from counterseal.observation import Observation, Observed, Redactor
+from counterseal.registry import Registry, RegistryRecord
+from counterseal.storage.store import Store
+from counterseal.telemetry import Telemetry
+from counterseal.vault import Vault
+
+T = TypeVar("T")
+_log = logging.getLogger("counterseal")
 
 NOT_BEGUN: Final = Outcome(Code.TIMEOUT, began=False)
 MAX_LOOKS: Final = 10
@@ -89,7 +101,6 @@ class Call:
 
     # --- execute, observe, settle -----------------------------------------------------------------
     attempt: int = 1
-    attempt_until: float = 0.0
     outcome: Outcome = NOT_BEGUN
     in_doubt: bool = False
     """True if an attempt under this key may have taken effect without an answer."""
@@ -140,24 +151,20 @@ class Call:
         return until
 
     @property
-    def resolved(self) -> tuple[RegistryRecord, CompiledContract]:
-        """The record and the compiled contract, once `receive` has resolved the tool."""
-        if self.ctx.record is None or self.ctx.compiled is None:
-            raise CountersealError(f"call {self.call_id}: the tool is not resolved")
-        return self.ctx.record, self.ctx.compiled
+    def contract(self) -> Contract:
+        """The contract, once `receive` has resolved the tool."""
+        return self.ctx.resolved.contract
 
     @property
     def outcome_unknown(self) -> bool:
         """True if the call may have changed something, and no answer says so."""
-        if self.outcome.code is Code.SUCCESS:
-            return False
-        return self.in_doubt or self.attempt_unanswered
+        return self.outcome.code is not Code.SUCCESS and (self.in_doubt or self.attempt_unanswered)
 
     @property
     def attempt_unanswered(self) -> bool:
         """True if the last attempt may have changed something, and no answer says so."""
-        outcome, compiled = self.outcome, self.ctx.compiled
-        if compiled is None or not compiled.mutates or not outcome.began:
+        outcome = self.outcome
+        if not outcome.began or not self.ctx.resolved.mutates:
             return False
         if not outcome.answered:
             return True
@@ -199,3 +206,168 @@ class Preview:
             code=None if code is None else code.value,
             reason=reason,
         )
+
+
+# --- services -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """An operator's settings for a tenant: its budgets for a day, and facts for policy rules."""
+
+    budgets: Budgets | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        of_runs = ("repairs", "seconds", "retries")
+        if self.budgets and any(getattr(self.budgets, name) is not None for name in of_runs):
+            raise ValueError(
+                "budgets: repairs, seconds and retries are limits of a run; a tenant has none"
+            )
+
+
+class BackgroundTasks:
+    """The tasks of one runtime that go on even if their caller is cancelled."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self.closed = False
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Start a task that runs to its end. `finish` waits for it."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def begin_if_open(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Start a task, unless the runtime has closed meanwhile."""
+        if self.closed:
+            work.close()
+        else:
+            self.begin(work)
+
+    async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run work to its end. A cancellation of the caller is raised after that.
+
+        A second cancellation ends the wait at once; the work goes on all the same.
+        """
+        task = self.begin(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait({task})
+            raise
+
+    async def finish(self) -> None:
+        """Wait until no task is left."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+class Leases:
+    """The ledger entries that this process executes; renews their leases while they run.
+
+    Most calls end long before their lease does. For the others, one timer renews all leases of the
+    process together; no timer runs while nothing is executed.
+    """
+
+    def __init__(self, store: Store, seconds: float, tasks: BackgroundTasks) -> None:
+        self.seconds = seconds
+        self._store = store
+        self._tasks = tasks
+        self._held: dict[tuple[str, str], tuple[Entry, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def hold(self, entry: Entry, since: float) -> None:
+        """Keep an entry. `since` is a moment before its lease began, by the monotonic clock."""
+        self._held[entry.tenant, entry.key] = (entry, since)
+        if self._timer is None or self._loop is not asyncio.get_running_loop():
+            self._schedule()
+
+    def may_have_lapsed(self, entry: Entry) -> bool:
+        """Return True if so much time has passed that another worker may have taken over."""
+        held = self._held.get((entry.tenant, entry.key))
+        return held is None or monotonic() - held[1] >= self.seconds
+
+    async def still_held(self, entry: Entry) -> bool:
+        """Ask the store whether the entry is still this worker's, and renew its lease if so."""
+        since = monotonic()
+        (held,) = await self._store.renew([entry], self.seconds)
+        if held:
+            self.hold(entry, since)
+        return held and monotonic() - since <= self.seconds
+
+    def let_go(self, entry: Entry) -> None:
+        """Stop renewing an entry: it is settled, or another worker will settle it."""
+        place = (entry.tenant, entry.key)
+        held = self._held.get(place)
+        # Another fencing number belongs to a later call of this process.
+        if held is not None and held[0].fence == entry.fence:
+            del self._held[place]
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(self.seconds / 3, self._renew_old)
+
+    def _renew_old(self) -> None:
+        self._timer = None
+        if not self._held:
+            return
+        before = monotonic() - self.seconds / 4
+        old = [entry for entry, since in self._held.values() if since <= before]
+        if old:
+            self._tasks.begin(self._renew(old))
+        self._schedule()
+
+    async def _renew(self, entries: list[Entry]) -> None:
+        since = monotonic()
+        try:
+            renewed = await self._store.renew(entries, self.seconds)
+        except StoreError as error:
+            _log.warning("leases could not be renewed: %s", error)
+            return
+        for entry, held in zip(entries, renewed, strict=True):
+            if held and (entry.tenant, entry.key) in self._held:
+                self._held[entry.tenant, entry.key] = (entry, since)
+            elif not held:
+                # Its outcome still becomes an event; the worker that took over settles the entry.
+                _log.warning(
+                    "call %s outlived its lease; another worker has taken over", entry.call_id
+                )
+                self.let_go(entry)
+
+
+class CallServices(Protocol):
+    """What the steps of a call use of the runtime. `Runtime` is its implementation.
+
+    One protocol for all steps: recall may have to settle an earlier call, and admission may
+    decide anew, so most steps need almost everything.
+    """
+
+    store: Store
+    registry: Registry
+    executor: Executor
+    redactor: Redactor
+    vault: Vault
+    keys: KeyRing | None
+    tenants: dict[str, Tenant]
+    leases: Leases
+    tasks: BackgroundTasks
+    telemetry: Telemetry
+    due: asyncio.Event
+    keep_reads_bytes: int
+    worker: str
+    clock: Callable[[], float]
+    pause: Callable[[float], Awaitable[None]]
+
+    def compiled_for(self, record: RegistryRecord) -> CompiledContract: ...
+    def notices(self, held: Held) -> Sequence[tuple[float, Due]]: ...
+    async def catch_up(self) -> bool: ...
+    def report(self, call_id: str, where: str, error: BaseException | str) -> None: ...

@@ -14,10 +14,9 @@ from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
 from counterseal.approvals.terms import Terms
-from counterseal.call.call import Call, End, Preview
+from counterseal.call.call import Call, CallServices, End, Preview
 from counterseal.call.hold import hold
 from counterseal.call.recall import identify, read_memory, recall
-from counterseal.call.services import CallServices, GateServices
 from counterseal.codes import Code
 from counterseal.execution.attempt import ProgressCallback
 from counterseal.gates import BEFORE_RECALL
@@ -45,7 +44,7 @@ _MILLISECONDS: Final = 2**44 - 1
 def new_call(
     proposal: Proposal,
     principal: Principal,
-    services: GateServices,
+    services: CallServices,
     *,
     until: float = inf,
     progress: ProgressCallback | None = None,
@@ -86,7 +85,7 @@ def new_call(
 # --- receive --------------------------------------------------------------------------------------
 
 
-def receive(call: Call, run: RunRecord, services: GateServices) -> Decision | None:
+def receive(call: Call, run: RunRecord, services: CallServices) -> Decision | None:
     """Resolve the version of the tool that this run uses; gates parse, schema, scope.
 
     Reads nothing from the store.
@@ -127,7 +126,7 @@ def _resolve(call: Call, run: RunRecord) -> RegistryRecord | Refusal:
 # --- running gates --------------------------------------------------------------------------------
 
 
-def run_gates(call: Call, gates: Iterable[Gate], services: GateServices) -> Decision | None:
+def run_gates(call: Call, gates: Iterable[Gate], services: CallServices) -> Decision | None:
     """Run gates that do not wait, in turn. Returns the first denial."""
     for gate in gates:
         began, result = perf_counter_ns(), None
@@ -141,12 +140,9 @@ def run_gates(call: Call, gates: Iterable[Gate], services: GateServices) -> Deci
     return None
 
 
-async def _run_gates_after_recall(call: Call, services: GateServices) -> Decision | None:
+async def _run_gates_after_recall(call: Call, services: CallServices) -> Decision | None:
     """Run semantics, policy, state, approval and budget. Returns the first denial."""
-    compiled = call.ctx.compiled
-    if compiled is None:
-        return deny("scope", Code.PERMISSION_DENIED, "The tool can't be used.")
-    for gate in compiled.gates:
+    for gate in call.ctx.resolved.gates:
         if isinstance(gate, Gate):
             denied = run_gates(call, (gate,), services)
         else:
@@ -156,7 +152,7 @@ async def _run_gates_after_recall(call: Call, services: GateServices) -> Decisio
     return None
 
 
-async def _probe(call: Call, gate: AsyncGate, services: GateServices) -> Decision | None:
+async def _probe(call: Call, gate: AsyncGate, services: CallServices) -> Decision | None:
     """Run the state gate, which waits for the contract's probe."""
     began = perf_counter_ns()
     result: Decision | Learned
@@ -168,7 +164,7 @@ async def _probe(call: Call, gate: AsyncGate, services: GateServices) -> Decisio
 
 
 def _take(
-    call: Call, gate: str, result: Any, nanoseconds: int, services: GateServices
+    call: Call, gate: str, result: Any, nanoseconds: int, services: CallServices
 ) -> Decision | None:
     """Note what a gate decided and learned. Returns a denial, which ends the call."""
     if isinstance(result, Learned):
@@ -192,7 +188,7 @@ def _take(
     return None
 
 
-def _broken(call: Call, gate: str, error: Exception, services: GateServices) -> Decision:
+def _broken(call: Call, gate: str, error: Exception, services: CallServices) -> Decision:
     services.report(call.call_id, f"gate {gate}", error)
     code = Code.POLICY_VIOLATION if gate == "policy" else Code.UNKNOWN_ERROR
     reason = "The call could not be judged, so it is refused."
@@ -209,10 +205,9 @@ async def decide(call: Call, services: CallServices) -> End | None:
     if denied is not None and call.ctx.memory is None:
         # A call that is not allowed any more may have been executed before.
         return await recall(call, services, always=True) or denied
-    record = call.ctx.record
-    if denied is None and call.approval_demand and record and call.key is None:
+    if denied is None and call.approval_demand and call.key is None:
         # Approval is required, so earlier requests for it matter after all.
-        identify(call, record)
+        identify(call)
         await read_memory(call, services)
         call.forget_decisions()
         denied = await _run_gates_after_recall(call, services)

@@ -9,14 +9,14 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.call.call import Call
-from counterseal.call.services import EventServices, ObserveServices
+from counterseal.call.call import Call, CallServices
 from counterseal.canonical import canonical
 from counterseal.codes import FINAL, Code, Path, Response
 from counterseal.errors import StoreError
 from counterseal.gates import GATES
 from counterseal.gates.base import EMPTY, Decision, GateContext, deny
-from counterseal.ledger.records import HeldStatus
+from counterseal.ledger.entry import Entry
+from counterseal.ledger.records import Due, Held, HeldStatus
 from counterseal.observation import Observation, neutralise, refusal
 from counterseal.proposal import System
 from counterseal.telemetry import Finished, Telemetry, trace_in
@@ -76,6 +76,14 @@ def event(
     )
 
 
+def caller_of(
+    about: Entry | Due | Held, agent: str, user: str | None, trace_id: str = ""
+) -> Caller:
+    """Return the caller part of an event about something stored."""
+    place = (about.tenant, about.run_id, about.call_id, about.tool, about.version)
+    return Caller(*place, agent, user, trace_id)
+
+
 def event_body(call: Call, answer: Observation | None = None) -> dict[str, Any]:
     """Return what every event says that ends a call.
 
@@ -108,13 +116,13 @@ def _gates(call: Call) -> dict[str, Any]:
     }
 
 
-def shown_config(call: Call, services: ObserveServices) -> dict[str, Any]:
+def shown_config(call: Call, services: CallServices) -> dict[str, Any]:
     """Return the config that a decision rests on, redacted, as part of an event's body."""
     config = call.ctx.config_shown
     return {"config": services.redactor.redact(config)[0]} if config else {}
 
 
-def note_path(call: Call, answer: Observation, services: EventServices) -> None:
+def note_path(call: Call, answer: Observation, services: CallServices) -> None:
     """Record which path an answer points to. Retries are recorded where they are made."""
     if call.resumed:
         return
@@ -158,7 +166,7 @@ def emit_span(call: Call, answer: Observation, telemetry: Telemetry) -> None:
 # --- refusals -------------------------------------------------------------------------------------
 
 
-async def refuse(call: Call, decision: Decision, services: EventServices) -> Observation:
+async def refuse(call: Call, decision: Decision, services: CallServices) -> Observation:
     """Record a refusal and return it as an observation; `escalate` if it happens too often."""
     code = decision.code or Code.UNKNOWN_ERROR
     call.refused_by = decision
@@ -189,7 +197,7 @@ async def refuse(call: Call, decision: Decision, services: EventServices) -> Obs
     return answer
 
 
-def refuse_unrecorded(call: Call, error: StoreError, services: EventServices) -> Observation:
+def refuse_unrecorded(call: Call, error: StoreError, services: CallServices) -> Observation:
     """Return the answer when the store fails: what can't be recorded is not executed."""
     services.report(call.call_id, "store", error)
     code = Code.DEPENDENCY_UNAVAILABLE
@@ -225,7 +233,7 @@ def refused_observation(
 
 
 async def count_refusal(
-    call: Call, answer: Observation, services: EventServices, events: Sequence[Event] = ()
+    call: Call, answer: Observation, services: CallServices, events: Sequence[Event] = ()
 ) -> Observation:
     """Record events and count a refusal. Beyond a limit, the answer becomes `escalate`.
 

@@ -1,4 +1,4 @@
-"""Executes an admitted call: attempts within the deadline, and reading back an unknown outcome.
+"""Executes an admitted call, and observes its outcome: attempts, reading back, the observation.
 
 Every attempt has the same payload and the same key, and is charged to the run's budgets. A call
 that may have taken effect is not retried, unless the contract says that the destination honours
@@ -11,42 +11,68 @@ import asyncio
 from functools import partial
 from math import inf
 from random import random
+from time import perf_counter_ns
 from typing import Any, Final
 
 from counterseal.audit import EventType
-from counterseal.call.call import NOT_BEGUN, Call
-from counterseal.call.events import event
-from counterseal.call.services import ExecuteServices
+from counterseal.call.call import NOT_BEGUN, Call, CallServices
+from counterseal.call.events import event, refused_observation
 from counterseal.canonical import thaw
 from counterseal.codes import Code
+from counterseal.contract.effects import Trust
+from counterseal.contract.fill import verification_of
 from counterseal.contract.model import Contract, OnUnknown
-from counterseal.contract.tool_context import Context
 from counterseal.errors import StoreError
 from counterseal.execution.attempt import AttemptRequest, Outcome
 from counterseal.execution.executor import Runner
 from counterseal.execution.failures import said_not_done
-from counterseal.execution.probes import ProbeError, ProbeRequest, ask
-from counterseal.gates.base import tool_context
+from counterseal.execution.logs import masked_trace
+from counterseal.execution.probes import ProbeError, ask
+from counterseal.gates.base import Decision, deny, hook_request, tool_context
 from counterseal.ledger.requests import AdmissionRequest, Charge
+from counterseal.observation import (
+    NOT_VERIFIED,
+    FieldError,
+    Observation,
+    VerificationHint,
+    answer,
+)
+from counterseal.observation import observe as observe_output
 
 _NO_CODE: Final = Outcome(
     Code.DEPENDENCY_UNAVAILABLE, trace="this contract has no code here", began=False
 )
 _ABANDONED: Final = Outcome(Code.TIMEOUT, answered=False, interrupted=True)
 _LONGEST_WAIT: Final = 60.0
+_FAILURES: Final = {
+    Code.TIMEOUT: "The tool did not answer in time.",
+    Code.DEPENDENCY_UNAVAILABLE: "Something that the tool needs is not available.",
+    Code.RATE_LIMITED: "The service behind the tool takes no more calls for now.",
+    Code.PERMISSION_DENIED: "The service behind the tool does not permit this.",
+    Code.POLICY_VIOLATION: "The tool wanted to do what its contract does not let it do.",
+    Code.STALE_STATE: "The target is not, or no longer, as the call takes it to be.",
+    Code.SEMANTIC_INVALIDITY: "The service behind the tool does not accept these arguments.",
+    Code.OBSERVATION_NORMALIZATION_FAIL: "What came back can't be read.",
+}
+_MAX_WORDS: Final = 4000
+AFTER_UNKNOWN: Final = {
+    OnUnknown.RETRY_SAME_KEY: ("retry_same_key", "The same call may be made again."),
+    OnUnknown.READ_BACK: ("retry_later", "The same call, made later, finds out."),
+    OnUnknown.ESCALATE: ("escalate", "A person must find out; do not make it again."),
+}
+"""The next action after an unknown outcome, and the sentence that tells the agent."""
 
 
-async def execute(call: Call, services: ExecuteServices) -> None:
+async def execute(call: Call, services: CallServices) -> None:
     """Run the tool and set the outcome.
 
     When the caller is cancelled, the exception is kept in `call.cancellation`: the call must still
     be settled.
     """
-    compiled = call.ctx.compiled
-    if compiled is None or compiled.runner is None:
+    contract, runner = call.contract, call.ctx.resolved.runner
+    if runner is None:
         call.outcome = _NO_CODE
         return
-    contract, runner = compiled.contract, compiled.runner
     try:
         while not await _attempt(call, runner, services):
             _note_doubt(call, services)
@@ -62,26 +88,28 @@ async def execute(call: Call, services: ExecuteServices) -> None:
         call.cancellation = error  # the last attempt's outcome stands
 
 
-async def _attempt(call: Call, runner: Runner, services: ExecuteServices) -> bool:
+async def _attempt(call: Call, runner: Runner, services: CallServices) -> bool:
     """Make one attempt within the time that is left. Returns True if it succeeded."""
-    seconds = 0.0
-    if await _still_ours(call, services):
-        now = services.clock()
-        seconds = min(runner.seconds, call.until - now)
-        call.attempt_until = now + seconds
+    call.outcome = NOT_BEGUN
+    if not await _still_ours(call, services):
+        return False
+    now = services.clock()
+    seconds = min(runner.seconds, call.until - now)
     if seconds <= 0:
-        call.outcome = NOT_BEGUN
         return False
     call.outcome = _ABANDONED  # stands if the attempt is cancelled
     # A copy, because what a tool does to its arguments must not reach the next attempt.
     arguments = thaw(call.ctx.arguments) if runner.nested else call.ctx.arguments
     tell = call.progress and partial(_tell, call, services)
-    request = AttemptRequest(arguments, partial(_context, call), seconds, tell)
+    context = partial(
+        tool_context, call.ctx, until=now + seconds, key=call.key, attempt=call.attempt
+    )
+    request = AttemptRequest(arguments, context, seconds, tell)
     call.outcome = await runner.run(request)
     return call.outcome.code is Code.SUCCESS and not call.outcome.interrupted
 
 
-async def _still_ours(call: Call, services: ExecuteServices) -> bool:
+async def _still_ours(call: Call, services: CallServices) -> bool:
     """Return False if another worker has taken over the entry, after its lease lapsed."""
     if call.entry is None or not services.leases.may_have_lapsed(call.entry):
         return True
@@ -92,7 +120,7 @@ async def _still_ours(call: Call, services: ExecuteServices) -> bool:
         return False
 
 
-def _tell(call: Call, services: ExecuteServices, report: Any) -> None:
+def _tell(call: Call, services: CallServices, report: Any) -> None:
     """Pass a progress report of the tool on to the caller."""
     try:
         if call.progress is not None:
@@ -101,14 +129,7 @@ def _tell(call: Call, services: ExecuteServices, report: Any) -> None:
         services.report(call.call_id, "progress", error)
 
 
-def _context(call: Call) -> Context:
-    contract = call.ctx.compiled.contract if call.ctx.compiled else None
-    return tool_context(
-        call.ctx, contract, until=call.attempt_until, key=call.key, attempt=call.attempt
-    )
-
-
-def _note_doubt(call: Call, services: ExecuteServices) -> None:
+def _note_doubt(call: Call, services: CallServices) -> None:
     """Note that an attempt may have acted, and hand over what of it still runs."""
     call.in_doubt = call.in_doubt or call.attempt_unanswered
     late = call.outcome.late
@@ -118,16 +139,15 @@ def _note_doubt(call: Call, services: ExecuteServices) -> None:
 
 def _note_blocked_retry(call: Call, contract: Contract) -> None:
     """Note whether the only reason against a retry is that the call may have taken effect."""
-    compiled = call.ctx.compiled
-    if compiled is not None and call.outcome_unknown:
-        transient = compiled.profile.responses[call.outcome.code].retryable
+    if call.outcome_unknown:
+        transient = call.ctx.resolved.profile.responses[call.outcome.code].retryable
         call.retry_blocked = transient and contract.on_unknown is not OnUnknown.RETRY_SAME_KEY
 
 
 # --- retries --------------------------------------------------------------------------------------
 
 
-async def _retry(call: Call, contract: Contract, services: ExecuteServices) -> bool:
+async def _retry(call: Call, contract: Contract, services: CallServices) -> bool:
     """Spend a retry and wait before it. Returns False if there must be none."""
     if not _may_retry(call, contract) or call.epoch != services.registry.epoch:
         return False
@@ -144,8 +164,8 @@ async def _retry(call: Call, contract: Contract, services: ExecuteServices) -> b
 
 
 def _may_retry(call: Call, contract: Contract) -> bool:
-    compiled, outcome = call.ctx.compiled, call.outcome
-    if compiled is None or call.attempt > contract.runtime.max_retries:
+    compiled, outcome = call.ctx.resolved, call.outcome
+    if call.attempt > contract.runtime.max_retries:
         return False
     if not compiled.profile.responses[outcome.code].retryable:
         return False
@@ -158,7 +178,7 @@ def _may_retry(call: Call, contract: Contract) -> bool:
     return call.outcome_unknown and contract.on_unknown is OnUnknown.RETRY_SAME_KEY
 
 
-async def spend_retry(call: Call, contract: Contract, services: ExecuteServices) -> bool:
+async def spend_retry(call: Call, contract: Contract, services: CallServices) -> bool:
     """Charge another attempt in money, rate and number. Returns False if a limit forbids it."""
     ctx = call.ctx
     limit = ctx.run.budgets.retries
@@ -188,9 +208,8 @@ async def spend_retry(call: Call, contract: Contract, services: ExecuteServices)
 # --- reading back ---------------------------------------------------------------------------------
 
 
-async def _find_out(call: Call, contract: Contract, services: ExecuteServices) -> None:
+async def _find_out(call: Call, contract: Contract, services: CallServices) -> None:
     """Ask the destination for the outcome. That it does not know the call yet proves nothing."""
-    mask = call.outcome.mask
     try:
         output = await read_back(call, contract, services, call.until - services.clock())
     except ProbeError as error:
@@ -198,23 +217,102 @@ async def _find_out(call: Call, contract: Contract, services: ExecuteServices) -
         return
     if output is not None:
         call.reconciled = True
-        call.outcome = Outcome(Code.SUCCESS, output, mask=mask)
+        call.outcome = Outcome(Code.SUCCESS, output, mask=call.outcome.mask)
 
 
 async def read_back(
-    call: Call, contract: Contract, services: ExecuteServices, most: float = inf
+    call: Call, contract: Contract, services: CallServices, most: float = inf
 ) -> Any:
     """Return what the destination did under this key, None if nothing. ProbeError if unknown."""
     seconds = min(contract.runtime.timeout_ms / 1000, most)
     if contract.read_back is None or seconds <= 0:
         raise ProbeError("the contract has no read_back, or no time is left for it")
-    return await ask(contract.read_back, hook_request(call, contract, services, seconds))
+    more = {"key": call.key, "attempt": call.attempt}
+    request = hook_request(call.ctx, contract, seconds, services.clock(), **more)
+    return await ask(contract.read_back, request)
 
 
-def hook_request(
-    call: Call, contract: Contract, services: ExecuteServices, seconds: float
-) -> ProbeRequest:
-    """Return the request that a hook of the contract is run with."""
-    call.attempt_until = services.clock() + seconds
-    ctx, context = call.ctx, partial(_context, call)
-    return ProbeRequest(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
+# --- observe --------------------------------------------------------------------------------------
+
+
+def observe(call: Call, services: CallServices) -> Observation:
+    """Return the outcome as the agent may see it. Writes nothing."""
+    outcome, ctx, compiled = call.outcome, call.ctx, call.ctx.resolved
+    if outcome.code is not Code.SUCCESS:
+        return _with_words(call, refused_observation(call, _failure(call, services)), services)
+    profile = compiled.profile
+    try:
+        call.observed = observe_output(
+            outcome.value, profile, compiled.output, services.redactor, outcome.mask
+        )
+    # The tool has run: whatever its output is, the call must be settled.
+    except Exception as error:  # noqa: BLE001 - an output may run code of its own
+        services.report(call.call_id, "observing", masked_trace(error, outcome.mask))
+        code = Code.OBSERVATION_NORMALIZATION_FAIL
+        return refused_observation(
+            call, deny("execution", code, "The tool's output can't be read.")
+        )
+    observation = answer(
+        call.observed,
+        profile,
+        call_id=ctx.call_id,
+        timestamp=ctx.now,
+        latency_ms=(perf_counter_ns() - call.started_ns) // 1_000_000,
+        trace_id=call.trace_id,
+        attempt=call.attempt if call.entry is None else call.attempt + call.entry.attempts - 1,
+        approval_id=ctx.approval_id,
+        verification=_verification(call, services) if profile.verified else NOT_VERIFIED,
+        warnings=tuple(note for timed in call.decisions for note in timed.decision.warnings),
+        decisions=tuple(call.decisions),
+    )
+    untrusted = ctx.run.untrusted
+    if untrusted and any(read.key in untrusted for read in call.contract.state_reads):
+        # Output that was made from untrusted state is untrusted, too.
+        return observation._replace(trust=Trust.UNTRUSTED)
+    return observation
+
+
+def _with_words(call: Call, observation: Observation, services: CallServices) -> Observation:
+    """Add what the tool said about its failure, as untrusted data."""
+    if not call.outcome.words:
+        return observation
+    words = {"said": call.outcome.words[:_MAX_WORDS]}
+    data, redactions = services.redactor.redact(words)
+    return observation._replace(data=data, redactions=redactions, trust=Trust.UNTRUSTED)
+
+
+def _failure(call: Call, services: CallServices) -> Decision:
+    """Return the decision that describes an outcome which is not a success."""
+    outcome = call.outcome
+    if outcome.trace:
+        services.report(call.call_id, "execution", outcome.trace)
+    if outcome.misfit is not None:
+        place, problem = outcome.misfit
+        error = FieldError(place, problem, outcome.code.value)
+        reason = "An argument can't be sent as it is."
+        return deny("execution", outcome.code, reason, field_errors=(error,))
+    reason = _FAILURES.get(outcome.code, "The tool failed.")
+    retry_after = outcome.fault.retry_after if outcome.fault else None
+    if not call.outcome_unknown:
+        return deny("execution", outcome.code, reason, retry_after=retry_after)
+    action, sentence = AFTER_UNKNOWN[call.contract.on_unknown]
+    reason = f"{reason} It is not known whether the call took effect. {sentence}"
+    return deny("execution", outcome.code, reason, next_action=action, rule="outcome-unknown")
+
+
+def _verification(call: Call, services: CallServices) -> VerificationHint:
+    if call.observed is None or call.observed.data is None:
+        return NOT_VERIFIED
+    reference, expected, delay = expected_state(call)
+    return VerificationHint(
+        required=True,
+        target_state_reference=reference,
+        expected_state=None if expected is None else services.redactor.redact(expected)[0],
+        delay_seconds=delay,
+    )
+
+
+def expected_state(call: Call) -> tuple[str | None, dict[str, Any] | None, int]:
+    """Return what verification looks at, the state it expects, and the delay in seconds."""
+    output = call.observed.output if call.observed else None
+    return verification_of(call.contract, call.ctx.arguments, output)

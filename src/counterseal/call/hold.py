@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from random import getrandbits
 from typing import Any, Final, NamedTuple
 
@@ -14,17 +13,16 @@ from counterseal.approvals.display import leaves, stamp
 from counterseal.approvals.packet import Packet, make_packet
 from counterseal.approvals.terms import Demand
 from counterseal.audit import EventType
-from counterseal.call.call import DECIDE_AGAIN, Call, DecideAgain
+from counterseal.call.call import DECIDE_AGAIN, Call, CallServices, DecideAgain
 from counterseal.call.events import event, event_body, refused_observation, shown_config
-from counterseal.call.services import HoldServices
 from counterseal.canonical import freeze, json_default, pointer, thaw
 from counterseal.codes import Code
 from counterseal.contract.approval_terms import Pattern, Then
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
-from counterseal.execution.probes import ProbeError, ProbeRequest, ask
+from counterseal.execution.probes import ProbeError, ask
 from counterseal.gates.approval import approval_hash, demand_of, ended, hash_of, votes_of
-from counterseal.gates.base import Decision, GateContext, deny, tool_context
+from counterseal.gates.base import Decision, GateContext, deny, hook_request
 from counterseal.gates.parse import is_sound
 from counterseal.gates.state import state_seen
 from counterseal.ledger.records import Held, HeldStatus
@@ -33,14 +31,14 @@ from counterseal.proposal import Principal, Proposal
 from counterseal.vault import Vault, VaultError
 
 _PROPOSAL_FIELDS: Final = (
-    "tool",
-    "run_id",
-    "version",
-    "key",
-    "workflow_id",
-    "operation_id",
-    "expected_version",
+    *("tool", "run_id", "version", "key"),
+    *("workflow_id", "operation_id", "expected_version"),
 )
+_SHOWN_OF_REQUEST: Final = (
+    *("approval_id", "trace_id", "tenant", "agent", "user"),
+    *("created_at", "expires_at"),
+)
+_SHOWN_OF_CALL: Final = ("arguments", "config", "before", "after", "origins")
 _SUPERSEDED: Final = "Something else was asked for under the same key, or on other terms."
 _OVERTAKEN: Final = {
     HeldStatus.WAITING: (HeldStatus.EXPIRED, EventType.APPROVAL_EXPIRED),
@@ -59,11 +57,11 @@ class UnkeepableError(CountersealError):
 
 
 async def hold(
-    call: Call, demand: Decision, services: HoldServices
+    call: Call, demand: Decision, services: CallServices
 ) -> Decision | Observation | DecideAgain:
     """Store the call for approvers, unless exactly this call is approved already."""
-    ctx, record = call.ctx, call.ctx.record
-    if record is None or call.key is None:
+    ctx = call.ctx
+    if call.key is None:
         reason = "The call has no key, so it can't be held for approval."
         return deny("approval", Code.UNKNOWN_ERROR, reason)
     terms = demand_of(ctx)
@@ -73,17 +71,9 @@ async def hold(
         return deny("approval", code, reason, rule=demand.rule, next_action=action)
     if not can_be_kept(ctx.proposal.configurable):
         terms = replace(terms, then=Then.RESUBMIT)  # only the caller can give its config again
-    after = await _preview(call, record.contract, services)
+    after = await _preview(call, services)
     try:
-        request = held_of(
-            ctx,
-            record.contract,
-            terms,
-            key=call.key,
-            after=after,
-            trace_id=call.trace_id,
-            vault=services.vault,
-        )
+        request = held_of(call, call.key, terms, after, services.vault)
     except UnkeepableError as error:
         services.report(call.call_id, "approval", error)
         reason = "The call can't be kept for approval."
@@ -100,7 +90,7 @@ async def hold(
     return over or refused_observation(call, demand, approval_id=held.approval_id)
 
 
-async def _supersede(call: Call, services: HoldServices) -> None:
+async def _supersede(call: Call, services: CallServices) -> None:
     """End the request that the same caller has replaced by this one, under the same key."""
     memory, principal = call.ctx.memory, call.ctx.principal
     before = memory.held if memory else None
@@ -113,17 +103,14 @@ async def _supersede(call: Call, services: HoldServices) -> None:
         await services.store.decide(call.tenant, before.approval_id, status, [ending])
 
 
-async def _preview(
-    call: Call, contract: Contract, services: HoldServices
-) -> Mapping[str, Any] | None:
+async def _preview(call: Call, services: CallServices) -> Mapping[str, Any] | None:
     """Return the state that the contract's preview hook expects after the call, if it can say."""
+    contract = call.contract
     if contract.preview is None:
         return None
-    ctx, seconds = call.ctx, contract.runtime.timeout_ms / 1000
-    context = partial(tool_context, ctx, contract, until=ctx.now + seconds)
-    request = ProbeRequest(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
+    seconds = contract.runtime.timeout_ms / 1000
     try:
-        state = await ask(contract.preview, request)
+        state = await ask(contract.preview, hook_request(call.ctx, contract, seconds))
     except ProbeError as error:
         services.report(call.call_id, "preview", error.trace)
         return None
@@ -162,19 +149,13 @@ class HeldCall(NamedTuple):
 
 
 def held_of(
-    ctx: GateContext,
-    contract: Contract,
-    demand: Demand,
-    *,
-    key: str,
-    after: Mapping[str, Any] | None,
-    trace_id: str,
-    vault: Vault,
+    call: Call, key: str, demand: Demand, after: Mapping[str, Any] | None, vault: Vault
 ) -> Held:
     """Return the request for a call's approval; what may be personal data is sealed.
 
     UnkeepableError if the call can't be serialised.
     """
+    ctx, contract = call.ctx, call.contract
     principal, approval_id = ctx.principal, f"appr_{int(ctx.now * 1000):011x}{getrandbits(52):013x}"
     try:
         plain = to_json(_sealed_part(ctx, after), fallback=json_default)
@@ -202,7 +183,7 @@ def held_of(
         version_seen=version_seen,
         created_at=ctx.now,
         expires_at=ctx.now + demand.expires_after,
-        trace_id=trace_id,
+        trace_id=call.trace_id,
         sealed=vault.seal(principal.tenant, approval_id, plain),
     )
 
@@ -240,47 +221,31 @@ def packet_of(
     CountersealError if the stored request can't be shown.
     """
     call = held_call(held, vault)
+    fields: dict[str, Any] = {name: getattr(held, name) for name in _SHOWN_OF_REQUEST}
+    fields |= {name: getattr(call, name) for name in _SHOWN_OF_CALL}
     try:
         stamp(held.created_at), stamp(held.expires_at)  # raises for times that can't be shown
-        return _packet(held, call, contract, redactor, fingerprint)
+        return make_packet(
+            contract,
+            Demand.from_record(held.demand),
+            fingerprint=fingerprint,
+            votes=votes_of(held),
+            status=held.status.value,
+            redact=lambda value: redactor.redact(value)[0],
+            **fields,
+        )
     except _UNREADABLE as error:
         raise CountersealError(f"the request {held.approval_id} can't be shown") from error
-
-
-def _packet(
-    held: Held, call: HeldCall, contract: Contract, redactor: Redactor, fingerprint: str
-) -> Packet:
-    return make_packet(
-        contract,
-        Demand.from_record(held.demand),
-        approval_id=held.approval_id,
-        trace_id=held.trace_id,
-        tenant=held.tenant,
-        agent=held.agent,
-        user=held.user,
-        arguments=call.arguments,
-        fingerprint=fingerprint,
-        created_at=held.created_at,
-        expires_at=held.expires_at,
-        config=call.config,
-        before=call.before,
-        after=call.after,
-        origins=call.origins,
-        votes=votes_of(held),
-        status=held.status.value,
-        redact=lambda value: redactor.redact(value)[0],
-    )
 
 
 def _proposal(ctx: GateContext) -> dict[str, Any]:
     """Return the proposal before corrections; submitted again, it is corrected again."""
     fields = {name: getattr(ctx.proposal, name) for name in _PROPOSAL_FIELDS}
-    before = ctx.corrections[0].before if ctx.corrections else ctx.arguments
     proposed, config = ctx.proposal.proposed, ctx.proposal.configurable
     sound = isinstance(proposed, Mapping) and is_sound(dict(proposed))
     return {
         **fields,
-        "arguments": before,
+        "arguments": ctx.corrections[0].before if ctx.corrections else ctx.arguments,
         "proposed": proposed if sound else None,
         "configurable": config if can_be_kept(config) else None,
         "run_id": ctx.run.run_id,
@@ -358,10 +323,8 @@ def bounded_copy(state: Any) -> Any:
 
 
 class _Copy:
-    __slots__ = ("characters", "values")
-
-    def __init__(self) -> None:
-        self.values, self.characters = _MAX_VALUES, _MAX_CHARACTERS
+    values, characters = _MAX_VALUES, _MAX_CHARACTERS
+    """What is left of the limits."""
 
     def of(self, value: Any, depth: int) -> Any:
         self.values -= 1
@@ -406,12 +369,10 @@ class _Copy:
 def _scalar(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, int | float):
-        return value if -_SAFE_INTEGER <= value <= _SAFE_INTEGER else _number(value)
-    return f"[{type(value).__name__}]"
-
-
-def _number(value: float) -> str:
+    if not isinstance(value, int | float):
+        return f"[{type(value).__name__}]"
+    if -_SAFE_INTEGER <= value <= _SAFE_INTEGER:
+        return value
     try:
         return str(value)
     except ValueError:

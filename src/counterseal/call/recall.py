@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from counterseal.audit import EventType
-from counterseal.call.call import Call, Patience
+from counterseal.call.call import Call, CallServices, Patience
 from counterseal.call.events import count_refusal, event, event_body, note_path
-from counterseal.call.execute import read_back
-from counterseal.call.observe import observe
-from counterseal.call.services import CallServices, EventServices
+from counterseal.call.execute import observe, read_back
 from counterseal.call.settle import settle
 from counterseal.codes import Code
 from counterseal.contract.approval_terms import Then
@@ -27,7 +25,6 @@ from counterseal.ledger.records import HeldStatus
 from counterseal.ledger.requests import Memory, SettlementRequest
 from counterseal.observation import Observation
 from counterseal.observation.observation import from_stored
-from counterseal.registry import RegistryRecord
 
 _IN_PROGRESS: Final = "in-progress"
 """Rule of the refusal of a call while another one with the same key is executed."""
@@ -41,24 +38,22 @@ async def recall(
 
     Unless `always`, a call whose decision needs nothing stored is left to its admission.
     """
-    record, compiled = call.ctx.record, call.ctx.compiled
-    if not (always or call.recall_first) or record is None or compiled is None:
-        return None
-    if not (compiled.keyed or compiled.recalls):
+    compiled = call.ctx.resolved
+    if not (always or call.recall_first) or not (compiled.keyed or compiled.recalls):
         return None
     if compiled.keyed:
-        identify(call, record)
+        identify(call)
     counters = compiled.weighs or call.ctx.preview
     memory = await read_memory(call, services, counters=counters)
     return None if memory.entry is None else await _known(call, memory.entry, services)
 
 
-def identify(call: Call, record: RegistryRecord) -> None:
+def identify(call: Call) -> str:
     """Set the key and the request hash under which the ledger knows this call."""
     ctx, arguments = call.ctx, arguments_as_proposed(call.ctx)
     call.request_hash = ledger.request_hash(arguments)
     call.key = ledger.derive_key(
-        record.contract,
+        call.contract,
         ctx.proposal,
         ctx.principal,
         ctx.run.run_id,
@@ -66,6 +61,7 @@ def identify(call: Call, record: RegistryRecord) -> None:
         arguments,
         call.request_hash or None,
     )
+    return call.key
 
 
 def arguments_as_proposed(ctx: GateContext) -> Mapping[str, Any]:
@@ -80,7 +76,7 @@ def arguments_as_proposed(ctx: GateContext) -> Mapping[str, Any]:
     return ctx.corrections[0].before if ctx.corrections else ctx.arguments
 
 
-async def read_memory(call: Call, services: EventServices, *, counters: bool = True) -> Memory:
+async def read_memory(call: Call, services: CallServices, *, counters: bool = True) -> Memory:
     """Read everything stored that matters to this call; counters only on request."""
     principal, run_id = call.ctx.principal, call.ctx.run.run_id
     requester = (principal.agent, principal.user)
@@ -91,7 +87,7 @@ async def read_memory(call: Call, services: EventServices, *, counters: bool = T
 
 
 async def wait_for_other_call(
-    call: Call, end: Decision, patience: Patience, services: EventServices
+    call: Call, end: Decision, patience: Patience, services: CallServices
 ) -> bool:
     """Wait until the call that holds this key has ended. Returns False on timeout."""
     if end.rule != _IN_PROGRESS or call.key is None or not patience.left:
@@ -120,7 +116,7 @@ def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
     if answer is Answer.EXPIRED:
         reason = "The answer to this key is no longer kept."
         return deny("ledger", code, reason, rule="key-expired", next_action="use_new_operation")
-    if _may_find_out(call, entry):
+    if adrift(entry) and call.contract.on_unknown is not OnUnknown.ESCALATE:
         call.takes_over = entry.fence
         return None
     if entry.phase is Phase.ESCALATED or adrift(entry):
@@ -130,25 +126,16 @@ def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
     return deny("ledger", code, reason, rule=_IN_PROGRESS, retry_after=_RETRY_AFTER)
 
 
-def note_repeat(call: Call, answer: Observation, services: EventServices) -> None:
+def note_repeat(call: Call, answer: Observation, services: CallServices) -> None:
     """Record that a call was answered with the outcome of an earlier one."""
     body = {**event_body(call), "of": answer.call_id}
     services.store.note(event(call, EventType.REPLAYED, answer.code.value, body))
 
 
-def _may_find_out(call: Call, entry: Entry) -> bool:
-    """Return True if the outcome is unknown and the contract says how to find out."""
-    record = call.ctx.record
-    if record is None or not adrift(entry):
-        return False
-    return record.contract.on_unknown is not OnUnknown.ESCALATE
-
-
 def _must_be_named(call: Call) -> bool:
     """Return True if the tool is repeatable, so that a second call needs a key or operation id."""
-    proposal, record = call.ctx.proposal, call.ctx.record
-    unnamed = proposal.key is None and proposal.operation_id is None
-    return unnamed and record is not None and record.contract.repeatable
+    proposal = call.ctx.proposal
+    return call.contract.repeatable and proposal.key is None and proposal.operation_id is None
 
 
 def _was_approved(call: Call) -> bool:
@@ -171,12 +158,18 @@ async def _known(call: Call, entry: Entry, services: CallServices) -> Decision |
         if call.ctx.preview:
             return end
         note_repeat(call, end, services)
-        return end if end.ok else await _failed_before(call, end, services)
+        if end.ok:
+            return end
+        # The repetition of a failed call is the same mistake once more.
+        counted = await count_refusal(call, end, services)
+        if counted is not end:
+            note_path(call, counted, services)
+        return counted
     if end is not None or call.takes_over is None:
         return end
     call.takes_over = None
     contract = _contract_of(call, entry)
-    if contract is None or _still_runs(call, services):
+    if contract is None or services.executor.still_runs(entry.tenant, entry.key):
         return _not_known_yet(1.0)
     if contract.on_unknown is OnUnknown.RETRY_SAME_KEY:
         _take_over(call, entry)
@@ -189,18 +182,13 @@ async def _known(call: Call, entry: Entry, services: CallServices) -> Decision |
 
 def _contract_of(call: Call, entry: Entry) -> Contract | None:
     """Return the version that was executed: only that one says how to find out its outcome."""
-    record = call.ctx.record
-    if record is not None and record.version == entry.version:
-        return record.contract
+    if call.contract.version == entry.version:
+        return call.contract
     try:
         older = call.ctx.registry.get(entry.tool, entry.version).contract
     except RegistryError:
         return None
     return None if older.on_unknown is OnUnknown.ESCALATE else older
-
-
-def _still_runs(call: Call, services: CallServices) -> bool:
-    return call.key is not None and services.executor.still_runs(call.tenant, call.key)
 
 
 async def _ask_destination(
@@ -269,14 +257,6 @@ def _corrected(call: Call) -> bool:
     if isinstance(result, Learned):
         call.learn(**result.facts)
     return True
-
-
-async def _failed_before(call: Call, answer: Observation, services: CallServices) -> Observation:
-    """Count the repetition of a failed call as the same mistake once more."""
-    counted = await count_refusal(call, answer, services)
-    if counted is not answer:
-        note_path(call, counted, services)
-    return counted
 
 
 def _not_known_yet(retry_after: float | None) -> Decision:

@@ -1,92 +1,30 @@
-"""Continues a call that another worker began: same contract, same arguments, same key.
-
-`pack` and `unpack` are the two ends of what a reservation stores for that.
-"""
+"""Continues a call that another worker began: same contract, same arguments, same key."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from pydantic_core import from_json, to_json
-
-from counterseal.call.call import Call
+from counterseal.call.admit import Resume
+from counterseal.call.call import Call, CallServices
 from counterseal.call.decide import new_call, run_gates
-from counterseal.call.execute import execute, hook_request, spend_retry
-from counterseal.call.observe import observe
-from counterseal.call.services import CallServices, ExecuteServices
+from counterseal.call.execute import execute, observe, spend_retry
 from counterseal.call.settle import settle
-from counterseal.canonical import json_default
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.errors import RegistryError
 from counterseal.execution.attempt import Outcome
 from counterseal.execution.probes import Probe, ProbeError, probe
 from counterseal.gates import GATES
-from counterseal.gates.base import Decision, Gate, GateContext
+from counterseal.gates.base import Decision, Gate, hook_request
 from counterseal.ledger.entry import Entry
 from counterseal.ledger.records import RunRecord
 from counterseal.observation import Observation
-from counterseal.proposal import Principal, Proposal, System
+from counterseal.proposal import Proposal
 from counterseal.registry import Refusal, Registry, RegistryRecord
-from counterseal.vault import Vault
 
 _CHECKED_AGAIN: Final = tuple(
     gate for gate in GATES if isinstance(gate, Gate) and gate.name in ("schema", "scope", "policy")
 )
-
-
-class Resume(NamedTuple):
-    """A call as it was admitted. Its scopes are a ceiling for the worker that continues it."""
-
-    agent: str
-    user: str | None
-    roles: list[str]
-    scopes: list[str]
-    contract_hash: str
-    arguments: dict[str, Any]
-    """As they were executed, after corrections."""
-    config: dict[str, Any]
-    version_seen: str | int | None
-    approval_id: str | None
-    trace_id: str
-    covered: bool | None = None
-    """Of a reversal: whether the original's approval covers it. None for any other call."""
-
-    def principal(self, tenant: str) -> Principal:
-        fields: dict[str, Any] = {
-            "tenant": tenant,
-            "agent": self.agent,
-            "user": self.user,
-            "roles": self.roles,
-            "scopes": self.scopes,
-        }
-        if self.covered is None:
-            return Principal(**fields)
-        return System(covered=self.covered, **fields)
-
-
-def pack(ctx: GateContext, contract_hash: str, trace_id: str, key: str, vault: Vault) -> bytes:
-    """Return what is stored with a reservation, sealed because arguments may be personal data."""
-    principal = ctx.principal
-    fields = (
-        principal.agent,
-        principal.user,
-        sorted(principal.roles),
-        sorted(principal.scopes),
-        contract_hash,
-        ctx.arguments,
-        dict(ctx.config_shown),
-        ctx.version_seen,
-        ctx.approval_id,
-        trace_id,
-        principal.covered if isinstance(principal, System) else None,
-    )
-    return vault.seal(principal.tenant, key, to_json(fields, fallback=json_default))
-
-
-def unpack(sealed: bytes, tenant: str, key: str, vault: Vault) -> Resume:
-    """Return what `pack` stored. VaultError if no key here opens it."""
-    return Resume(*from_json(vault.open(tenant, key, sealed)))
 
 
 def contract_for(registry: Registry, entry: Entry, resume: Resume) -> RegistryRecord | None:
@@ -169,9 +107,11 @@ async def _settle_reconciled(call: Call, outcome: Outcome, services: CallService
     return await settle(call, observe(call, services), services)
 
 
-async def probe_target(call: Call, contract: Contract, services: ExecuteServices) -> Probe | None:
+async def probe_target(call: Call, contract: Contract, services: CallServices) -> Probe | None:
     """Return the target's state now, None if there is no target. ProbeError if it is unknown."""
     if contract.probe is None:
         raise ProbeError("the contract has no probe")
     seconds = contract.runtime.timeout_ms / 1000
-    return await probe(contract.probe, hook_request(call, contract, services, seconds))
+    more = {"key": call.key, "attempt": call.attempt}
+    request = hook_request(call.ctx, contract, seconds, services.clock(), **more)
+    return await probe(contract.probe, request)

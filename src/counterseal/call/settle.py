@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from counterseal.audit import Event, EventType
-from counterseal.call.call import MAX_LOOKS, Call
+from counterseal.call.call import MAX_LOOKS, Call, CallServices
 from counterseal.call.events import (
     NOT_RECORDED,
     UNKNOWN_TOOL,
@@ -23,8 +23,7 @@ from counterseal.call.events import (
     note_path,
     refused_observation,
 )
-from counterseal.call.observe import AFTER_UNKNOWN, expected_state
-from counterseal.call.services import SettleServices
+from counterseal.call.execute import AFTER_UNKNOWN, expected_state
 from counterseal.canonical import at
 from counterseal.codes import Code, Path
 from counterseal.contract.effects import Trust
@@ -48,7 +47,7 @@ _PAUSES: Final = (0.05, 0.5)
 """Seconds to wait before the store is tried again."""
 
 
-async def settle(call: Call, observation: Observation, services: SettleServices) -> Observation:
+async def settle(call: Call, observation: Observation, services: CallServices) -> Observation:
     """Write down what came of a call. Returns the observation, with what settling adds to it.
 
     If the caller was cancelled while the tool ran, the cancellation is raised afterwards.
@@ -69,8 +68,7 @@ def _leaves_only_an_event(call: Call, observation: Observation) -> bool:
     ctx, observed = call.ctx, call.observed
     return (
         observation.ok
-        and ctx.compiled is not None
-        and ctx.compiled.leaves_nothing
+        and ctx.resolved.leaves_nothing
         and not ctx.run.refused
         and observed is not None
         and observed.raw is None
@@ -78,7 +76,7 @@ def _leaves_only_an_event(call: Call, observation: Observation) -> bool:
     )
 
 
-def _note(call: Call, observation: Observation, services: SettleServices) -> Observation:
+def _note(call: Call, observation: Observation, services: CallServices) -> Observation:
     try:
         services.store.note(_success(call, observation, services))
     except StoreError as error:
@@ -88,7 +86,7 @@ def _note(call: Call, observation: Observation, services: SettleServices) -> Obs
 
 
 async def write_outcome(
-    call: Call, observation: Observation, services: SettleServices
+    call: Call, observation: Observation, services: CallServices
 ) -> Observation:
     """Settle a call without shielding it. A store that fails is part of the answer."""
     entry = call.entry
@@ -102,7 +100,7 @@ async def write_outcome(
             services.leases.let_go(entry)
 
 
-async def _write(call: Call, observation: Observation, services: SettleServices) -> Observation:
+async def _write(call: Call, observation: Observation, services: CallServices) -> Observation:
     plain, ok = observation, observation.ok
     if not ok:
         observation = await _counted(call, observation, services)
@@ -131,12 +129,12 @@ def _request(
     plain: Observation,
     observation: Observation,
     ending: Event,
-    services: SettleServices,
+    services: CallServices,
 ) -> SettlementRequest | None:
     """Return the settling transaction; None if the event is all there is to write."""
     ctx, ok = call.ctx, observation.ok
     seen, state = _effects(call, observation, services)
-    announced = ctx.compiled is None or ctx.compiled.announced
+    announced = ctx.resolved.announced
     mended = _mended(call) if ok and ctx.run.refused else None
     unused = None if ok else _unused_approval(call, plain)
     if call.entry is None and not (seen or state or announced or mended or unused):
@@ -162,7 +160,7 @@ def _request(
     )
 
 
-async def _settle(call: Call, request: SettlementRequest, services: SettleServices) -> None:
+async def _settle(call: Call, request: SettlementRequest, services: CallServices) -> None:
     entry, (ending,) = request.entry, request.events
     running = None
     if entry is not None and entry.status is EntryStatus.PENDING:
@@ -180,7 +178,7 @@ async def _settle(call: Call, request: SettlementRequest, services: SettleServic
         services.store.note(ending._replace(body={**ending.body, "settled": False}))
 
 
-async def _settle_late(call: Call, request: SettlementRequest, services: SettleServices) -> None:
+async def _settle_late(call: Call, request: SettlementRequest, services: CallServices) -> None:
     """Settle an entry as unknown, once the abandoned attempt has ended."""
     try:
         await services.store.settle(request)
@@ -192,7 +190,7 @@ async def _settle_late(call: Call, request: SettlementRequest, services: SettleS
 
 
 async def _settle_persistently(
-    call: Call, request: SettlementRequest, services: SettleServices
+    call: Call, request: SettlementRequest, services: CallServices
 ) -> bool:
     """Settle, with further tries if the store fails. Returns False if another worker has."""
     for pause in _PAUSES:
@@ -209,7 +207,7 @@ async def _settle_persistently(
     return settled
 
 
-async def _counted(call: Call, observation: Observation, services: SettleServices) -> Observation:
+async def _counted(call: Call, observation: Observation, services: CallServices) -> Observation:
     """Count a failure. A store that can't count must not keep a call from being settled."""
     try:
         return await count_refusal(call, observation, services)
@@ -220,10 +218,10 @@ async def _counted(call: Call, observation: Observation, services: SettleService
 
 def _unrecorded(call: Call) -> Observation:
     """Return the answer when the tool ran and the store failed."""
-    code, record = Code.DEPENDENCY_UNAVAILABLE, call.ctx.record
-    if call.entry is None or record is None or not call.outcome.began:
+    code = Code.DEPENDENCY_UNAVAILABLE
+    if call.entry is None or not call.outcome.began:
         return refused_observation(call, deny("ledger", code, NOT_RECORDED))
-    action, sentence = AFTER_UNKNOWN[record.contract.on_unknown]
+    action, sentence = AFTER_UNKNOWN[call.contract.on_unknown]
     reason = f"What came of it could not be written down. {sentence}"
     decision = deny("ledger", code, reason, next_action=action, rule="outcome-unknown")
     return refused_observation(call, decision)
@@ -232,7 +230,7 @@ def _unrecorded(call: Call) -> Observation:
 # --- the event that ends a call -------------------------------------------------------------------
 
 
-def _success(call: Call, observation: Observation, services: SettleServices) -> Event:
+def _success(call: Call, observation: Observation, services: CallServices) -> Event:
     kind = EventType.RECONCILED if call.reconciled else EventType.SUCCEEDED
     body = _ending_body(call, None, services)
     if observation.verification.required:
@@ -243,15 +241,15 @@ def _success(call: Call, observation: Observation, services: SettleServices) -> 
     return event(call, kind, str(observation.code), body, now)
 
 
-async def _failure(call: Call, observation: Observation, services: SettleServices) -> Event:
+async def _failure(call: Call, observation: Observation, services: CallServices) -> Event:
     """Return the event of a failure, with what an operator needs to look into it."""
     body, outcome = _ending_body(call, observation, services), call.outcome
     if not outcome.began:
         body["began"] = False
     if call.retry_blocked:
         body["retry_blocked"] = True
-    if call.outcome_unknown and call.ctx.record is not None:
-        body["unknown"] = call.ctx.record.contract.on_unknown.value
+    if call.outcome_unknown:
+        body["unknown"] = call.contract.on_unknown.value
     if outcome.fault is not None:
         body["error"] = outcome.mask.text(outcome.fault.kinds[0])
     if outcome.trace:
@@ -260,9 +258,7 @@ async def _failure(call: Call, observation: Observation, services: SettleService
     return event(call, kind, observation.code.value, body, services.clock())
 
 
-def _ending_body(
-    call: Call, failure: Observation | None, services: SettleServices
-) -> dict[str, Any]:
+def _ending_body(call: Call, failure: Observation | None, services: CallServices) -> dict[str, Any]:
     ctx, body = call.ctx, event_body(call, failure)
     if ctx.corrections:
         body["corrections"] = len(ctx.corrections)
@@ -281,13 +277,13 @@ def _ending_body(
 
 
 def _settled_entry(
-    call: Call, entry: Entry, observation: Observation, raw: str | None, services: SettleServices
+    call: Call, entry: Entry, observation: Observation, raw: str | None, services: CallServices
 ) -> Entry:
     """Return the entry with the outcome. `raw` is where the whole output is kept."""
     attempts = entry.attempts + call.attempt - 1
-    if call.outcome_unknown and call.ctx.record is not None:
+    if call.outcome_unknown:
         gives_up = call.resumed and entry.looks >= MAX_LOOKS
-        asks = gives_up or call.ctx.record.contract.on_unknown is OnUnknown.ESCALATE
+        asks = gives_up or call.contract.on_unknown is OnUnknown.ESCALATE
         phase = Phase.ESCALATED if asks else Phase.UNKNOWN
         since = services.clock() if entry.unknown_since is None else entry.unknown_since
         return entry.left(entry.status, attempts, phase=phase, unknown_since=since)
@@ -319,20 +315,18 @@ class _FollowUp(NamedTuple):
 
 
 def _follow_up(
-    call: Call, entry: Entry | None, unused: str | None, services: SettleServices
+    call: Call, entry: Entry | None, unused: str | None, services: CallServices
 ) -> _FollowUp:
     """Return when to look again, how long to keep the answer, and what to verify."""
-    record = call.ctx.record
-    if entry is None or record is None:
+    if entry is None:
         return _FollowUp(gives_back=unused)
-    contract, status = record.contract, entry.status
+    contract, status = call.contract, entry.status
     if status is EntryStatus.PENDING:
         escalated = entry.phase is Phase.ESCALATED
-        again_after = None if escalated else _next_look(call, contract, services)
-        return _FollowUp(again_after=again_after)
+        return _FollowUp(again_after=None if escalated else _next_look(call, services))
     keep_for = contract.idempotency.ttl_seconds
     if status is EntryStatus.COMPLETED and _verifiable(contract):
-        _, expected, delay = expected_state(call, contract)
+        _, expected, delay = expected_state(call)
         body = {"expected": _seal_text(services.vault, entry, expected)}
         due = ((delay, due_for(DueKind.VERIFY, entry, body)),)
         return _FollowUp(keep_for=keep_for, due=due)
@@ -341,11 +335,11 @@ def _follow_up(
     return _FollowUp(keep_for=keep_for, gives_back=gives_back)
 
 
-def _next_look(call: Call, contract: Contract, services: SettleServices) -> float:
+def _next_look(call: Call, services: CallServices) -> float:
     """Return the seconds until a worker should find out what became of an unknown call."""
     if call.resumed:
         return pause_after(call.entry.looks if call.entry else 0, services.leases.seconds)
-    return contract.runtime.timeout_ms / 1000
+    return call.contract.runtime.timeout_ms / 1000
 
 
 def pause_after(looks: int, lease: float) -> float:
@@ -361,18 +355,15 @@ def _verifiable(contract: Contract) -> bool:
 
 def _unused_approval(call: Call, observation: Observation) -> str | None:
     """Return the approval of a read that failed and may be made again."""
-    record = call.ctx.record
-    if call.entry is not None or record is None or record.contract.mutates:
+    if call.entry is not None or call.contract.mutates:
         return None
     return call.ctx.approval_id if observation.path is Path.RETRY else None
 
 
 def _mended(call: Call) -> str | None:
     """Return the tool whose counted refusals are over, now that a call has succeeded."""
-    record, refused = call.ctx.record, call.ctx.run.refused
-    if record is None:
-        return None
-    return next((name for name in (record.name, UNKNOWN_TOOL) if name in refused), None)
+    names, refused = (call.contract.name, UNKNOWN_TOOL), call.ctx.run.refused
+    return next((name for name in names if name in refused), None)
 
 
 def due_for(kind: DueKind, entry: Entry, body: Mapping[str, Any]) -> Due:
@@ -407,14 +398,14 @@ def _raw_output(call: Call) -> bytes | None:
 
     That is where the agent is shown less of it, or where it may be needed to reverse the call.
     """
-    observed, record = call.observed, call.ctx.record
-    if observed is None or observed.raw is not None or not observed.redactions or record is None:
+    observed = call.observed
+    if observed is None or observed.raw is not None or not observed.redactions:
         return None if observed is None else observed.raw
-    reversible = record.contract.transactional.compensation_tool is not None
+    reversible = call.contract.transactional.compensation_tool is not None
     return to_json(observed.output) if reversible else None
 
 
-async def _keep(call: Call, raw: bytes, services: SettleServices) -> str | None:
+async def _keep(call: Call, raw: bytes, services: CallServices) -> str | None:
     """Put bytes into the vault. Returns their place, or None: a call is settled without it."""
     try:
         sealed = services.vault.seal(call.tenant, call.call_id, raw)
@@ -426,13 +417,13 @@ async def _keep(call: Call, raw: bytes, services: SettleServices) -> str | None:
 
 def _keeps_read(call: Call, observation: Observation) -> bool:
     """Return True if the observation of this read has to be kept."""
-    keeps = KeepReads.NONE if call.ctx.compiled is None else call.ctx.compiled.keeps
+    keeps = call.ctx.resolved.keeps
     if keeps is KeepReads.REDACTED:
         return bool(observation.redactions)
     return keeps is KeepReads.ALL
 
 
-async def _keep_read(call: Call, observation: Observation, services: SettleServices) -> str | None:
+async def _keep_read(call: Call, observation: Observation, services: CallServices) -> str | None:
     """Put the observation of a read into the vault. Returns its place, or None."""
     try:
         packed = pack_read(observation, services.keep_reads_bytes)
@@ -443,26 +434,23 @@ async def _keep_read(call: Call, observation: Observation, services: SettleServi
 
 
 def _effects(
-    call: Call, observation: Observation, services: SettleServices
+    call: Call, observation: Observation, services: CallServices
 ) -> tuple[Mapping[str, str | int], Sequence[tuple[str, str, Any]]]:
     """Return the resource version that the run has seen, and the declared effects on its state."""
-    record, compiled = call.ctx.record, call.ctx.compiled
-    contract = None if record is None else record.contract
-    if contract is None or not (contract.version_from or contract.state_effects):
-        return EMPTY, ()
+    contract, profile = call.contract, call.ctx.resolved.profile
     output = call.observed.output if call.observed else None
     if output is None or not observation.ok:
+        return EMPTY, ()
+    if not (contract.version_from or contract.state_effects):
         return EMPTY, ()
     # The output as checked, not as shown: what is shown may be a summary, or wrapped in steps.
     data = output.get("data") if observation.code is Code.PARTIAL_SUCCESS else output
     if not isinstance(data, Mapping):
         return EMPTY, ()
-    if compiled is not None:
-        data = without_redacted(data, compiled.profile)
+    data = without_redacted(data, profile)
     clean, _ = services.redactor.redact(data)
     declared = contract.affordance.output_schema.get("properties", {})
-    wrapped = compiled is not None and compiled.profile.wrapped
-    effects = state_updates(contract.state_effects, clean, declared, wrapped=wrapped)
+    effects = state_updates(contract.state_effects, clean, declared, wrapped=profile.wrapped)
     resource = resource_of(contract, call.ctx.arguments)
     version = at(data, contract.version_from) if contract.version_from else None
     if resource is None or not isinstance(version, str | int):

@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterseal.call.services import Tenant
+from counterseal.call.call import Tenant
 from counterseal.config.discovery import Discovered, discover
 from counterseal.config.settings import ConfigError, Settings
 from counterseal.config.tables import TenantTable

@@ -1,7 +1,8 @@
 """The gates, in the order in which a proposal meets them. The tuple is the whole pipeline.
 
 A contract or a setting cannot leave out, add or reorder gates: this tuple is the only list. Where a
-contract gives a gate nothing to check, `gates_for` puts its constant answer in its place.
+contract gives a gate nothing to check, `gates_for` puts its constant answer in its place;
+`compile_record` works out at registration everything that calls of a contract need.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from counterseal.contract.model import Contract
+from counterseal.contract.effects import Effect, RiskClass
+from counterseal.contract.model import Contract, KeepReads
+from counterseal.contract.schemas import compile_schema
+from counterseal.execution.executor import Executor, Runner
+from counterseal.execution.http import http_tool
 from counterseal.gates import approval, budget, parse, policy, schema, scope, semantics, state
-from counterseal.gates.base import AsyncGate, Decision, Gate, GateContext, Verdict
-
-__all__ = ["BEFORE_RECALL", "GATES", "Decision", "Gate", "GateContext", "Verdict", "gates_for"]
+from counterseal.gates.base import AsyncGate, CompiledContract, Decision, Gate, GateContext
+from counterseal.observation import profile
+from counterseal.policy import Policy, contract_facts
+from counterseal.registry import RegistryRecord
 
 GATES: Final = (
     Gate("parse", parse.check),
@@ -40,3 +46,66 @@ def gates_for(contract: Contract) -> tuple[Gate | AsyncGate, ...]:
 
 def _constant(decision: Decision, _ctx: GateContext) -> Decision:
     return decision
+
+
+def compile_record(
+    record: RegistryRecord,
+    policy: Policy,
+    executor: Executor,
+    keep_reads: KeepReads = KeepReads.REDACTED,
+) -> CompiledContract:
+    """Return what calls of this contract need. ValueError if a schema does not compile."""
+    contract = record.contract
+    effect = contract.effect or Effect.IRREVERSIBLE
+    mutates = contract.mutates
+    announced = mutates or contract.observability.audit_required
+    keeps = keep_reads if contract.keep_reads is None else contract.keep_reads
+    leaves = announced or contract.version_from or contract.state_effects
+    facts = contract_facts(contract)
+    rules = policy.compile_for(facts)
+    reads_run, keyed = "run" in rules.names, contract.idempotency.required
+    weighs = reads_run or rules.asks
+    return CompiledContract(
+        contract=contract,
+        input=compile_schema(contract.affordance.input_schema),
+        output=compile_schema(contract.affordance.output_schema),
+        mutates=mutates,
+        policy=rules,
+        facts=facts,
+        classes=_classes(effect, contract.risk, mutates=mutates),
+        profile=profile(contract),
+        keyed=keyed,
+        # Admission finds out whether a call was made before. Recall looks it up earlier where an
+        # approver or a probe comes first, because neither may be asked twice.
+        recalls=reads_run or (keyed and (weighs or contract.probe is not None)),
+        weighs=weighs,
+        announced=announced,
+        # A redacted read is settled in full anyhow, so only "all" matters here.
+        leaves_nothing=not (leaves or keeps is KeepReads.ALL),
+        keeps=keeps,
+        runner=_runner(record, executor),
+        event_facts=_event_facts(contract, announced=announced),
+        gates=gates_for(contract),
+    )
+
+
+def _event_facts(contract: Contract, *, announced: bool) -> dict[str, Any]:
+    flags = {"mutates": contract.mutates, "announced": announced}
+    cost = contract.runtime.cost_profile.cost_per_call
+    return {name: True for name, value in flags.items() if value} | ({"cost": cost} if cost else {})
+
+
+def _runner(record: RegistryRecord, executor: Executor) -> Runner | None:
+    contract, tool = record.contract, record.tool
+    if tool is None and contract.http is not None:
+        tool = http_tool(contract)
+    return None if tool is None else executor.runner(contract, tool)
+
+
+def _classes(effect: Effect, risk: RiskClass, *, mutates: bool) -> tuple[str, ...]:
+    classes = ["writes" if mutates else "reads"]
+    if effect is Effect.EXTERNAL_NOTIFICATION or risk >= RiskClass.HIGH_RISK_EXTERNAL:
+        classes.append("external")
+    if risk >= RiskClass.CRITICAL_MUTATION:
+        classes.append("critical")
+    return tuple(classes)

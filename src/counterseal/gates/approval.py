@@ -45,6 +45,11 @@ _ENDED = {
 }
 _MAX_COMMENT = 300
 _SIGNATURE: Final = "signature"
+_SIGNED: Final = (
+    *("tenant", "approval_id", "approval_hash", "contract_hash", "tool", "version", "key"),
+    *("run_id", "trace_id", "agent", "user", "expires_at", "demand"),
+)
+"""What a vote's signature covers of a request, beside the state and the packet that were shown."""
 _FORM: Final = b"counterseal vote\0"
 """Prefix of a signed vote, so that its signature can't be taken for a token's."""
 
@@ -226,11 +231,8 @@ def signed(held: Held, vote: Vote, signer: Signer | None) -> dict[str, Any]:
 
 def proven_votes(held: Held, ring: KeyRing) -> tuple[Vote, ...]:
     """Return the votes with a valid signature on exactly this request."""
-    return tuple(
-        Vote.from_record(_unsigned(vote))
-        for vote in held.votes
-        if _is_proven(held, vote, ring) is True
-    )
+    proven = [vote for vote in held.votes if _is_proven(held, vote, ring)]
+    return tuple(Vote.from_record(_unsigned(vote)) for vote in proven)
 
 
 def has_unknown_keys(held: Held, ring: KeyRing) -> bool:
@@ -286,22 +288,8 @@ def _is_proven(held: Held, vote: Any, ring: KeyRing) -> bool | None:
 def _message(held: Held, vote: dict[str, Any]) -> bytes:
     """Return the bytes that a vote's signature covers."""
     version = held.version_seen
-    request = {
-        "tenant": held.tenant,
-        "approval_id": held.approval_id,
-        "approval_hash": held.approval_hash,
-        "contract_hash": held.contract_hash,
-        "tool": held.tool,
-        "version": held.version,
-        "key": held.key,
-        "run_id": held.run_id,
-        "trace_id": held.trace_id,
-        "agent": held.agent,
-        "user": held.user,
-        # As text with its type, because JSON is not exact for large numbers.
-        "version_seen": None if version is None else f"{type(version).__name__} {version}",
-        "expires_at": held.expires_at,
-        "demand": held.demand,
-        "shown": sha256(held.sealed).hexdigest(),
-    }
+    request = {name: getattr(held, name) for name in _SIGNED}
+    # As text with its type, because JSON is not exact for large numbers.
+    request["version_seen"] = None if version is None else f"{type(version).__name__} {version}"
+    request["shown"] = sha256(held.sealed).hexdigest()
     return _FORM + canonical([request, vote])

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -22,7 +23,9 @@ from counterseal.contract.invariants import Correction, ProposedCall
 from counterseal.contract.model import Contract, KeepReads
 from counterseal.contract.schemas import Validator
 from counterseal.contract.tool_context import Context
+from counterseal.errors import CountersealError
 from counterseal.execution.executor import Executor, Runner
+from counterseal.execution.probes import ProbeRequest
 from counterseal.keys import KeyRing
 from counterseal.ledger.entry import destination_key
 from counterseal.ledger.records import Budgets, RunRecord
@@ -158,6 +161,13 @@ class GateContext(NamedTuple):
     charges: tuple[Charge, ...] = ()
     rates: tuple[RateLimit, ...] = ()
 
+    @property
+    def resolved(self) -> CompiledContract:
+        """The compiled contract. The gates before recall deny a call that has none."""
+        if self.compiled is None:
+            raise CountersealError("the tool is not resolved")
+        return self.compiled
+
     def replace(self, **changes: Any) -> GateContext:
         """Return a copy with other values in these fields."""
         return self._replace(**changes)
@@ -233,16 +243,20 @@ def require_approval(gate: str, reason: str, **more: Any) -> Decision:
     return Decision(gate, Verdict.REQUIRE_APPROVAL, Code.CONFIRMATION_MISSING, reason, **more)
 
 
+def hook_request(
+    ctx: GateContext, contract: Contract, seconds: float, now: float | None = None, **more: Any
+) -> ProbeRequest:
+    """Return the request that a hook of the contract is run with, `seconds` from `now` on."""
+    until = (ctx.now if now is None else now) + seconds
+    context = partial(tool_context, ctx, until=until, **more)
+    return ProbeRequest(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
+
+
 def tool_context(
-    ctx: GateContext,
-    contract: Contract | None,
-    *,
-    until: float,
-    key: str | None = None,
-    attempt: int = 1,
+    ctx: GateContext, *, until: float, key: str | None = None, attempt: int = 1
 ) -> Context:
     """Return the context that a tool or a hook receives. `until` is the attempt's deadline."""
-    reads = () if contract is None else contract.state_reads
+    reads = ctx.resolved.contract.state_reads
     return Context(
         principal=ctx.principal,
         run_id=ctx.run.run_id,

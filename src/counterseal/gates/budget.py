@@ -24,20 +24,16 @@ ALLOW: Final = allow(NAME)
 
 def check(ctx: GateContext) -> Decision | Learned:
     """Return what the call costs, or a denial if a budget or rate is exhausted."""
-    if ctx.compiled is None or ctx.grant is None:
+    if ctx.grant is None:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
-    seconds = ctx.run.budgets.seconds
-    if seconds is not None and ctx.now - ctx.run.started_at >= seconds:
-        return exhausted(
-            Charge("run.seconds", "", 0, seconds, of_run=True), ctx.now - ctx.run.started_at
-        )
-    deadline = ctx.run.deadline
-    if deadline is not None and ctx.now >= deadline:
-        lasted = ctx.now - ctx.run.started_at
-        return exhausted(
-            Charge("run.deadline", "", 0, deadline - ctx.run.started_at, of_run=True), lasted
-        )
-    costs = _costs(ctx, ctx.compiled, ctx.grant)
+    run, lasted = ctx.run, ctx.now - ctx.run.started_at
+    seconds = run.budgets.seconds
+    if seconds is not None and lasted >= seconds:
+        return exhausted(Charge("run.seconds", "", 0, seconds, of_run=True), lasted)
+    if run.deadline is not None and ctx.now >= run.deadline:
+        limit = run.deadline - run.started_at
+        return exhausted(Charge("run.deadline", "", 0, limit, of_run=True), lasted)
+    costs = _costs(ctx, ctx.resolved, ctx.grant)
     memory, now = ctx.memory, ctx.now
     if memory is None or not (ctx.approvals or ctx.preview):
         return costs.allowed  # `admit` follows, and checks every limit

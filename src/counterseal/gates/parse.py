@@ -54,12 +54,9 @@ def check(ctx: GateContext) -> Decision | Learned:
         _check_ids(proposal, ctx.run.run_id)
         if kind is dict or (kind is not str and isinstance(raw, Mapping)):
             arguments = dict(raw)
-            plain = _is_plain(arguments)
         else:
             arguments = _read(raw)
-            simple = kind is str and raw.isascii() and "\\" not in raw
-            plain = _is_plain_text(arguments) if simple else _is_plain(arguments)
-        if not plain:
+        if not _is_plain(arguments):
             _walk(arguments)
             arguments = thaw(arguments)  # a copy: the caller may change its own later
             if kind is not str and len(to_json(arguments)) > MAX_BYTES:
@@ -104,7 +101,7 @@ def _is_version(value: object) -> bool:
     """Return True if a value can be the version of a resource."""
     if isinstance(value, int):
         return not isinstance(value, bool) and -(2**63) <= value < 2**63
-    return is_name(value) and "\0" not in str(value)
+    return value == "" or is_id(value)
 
 
 def is_name(value: object) -> bool:
@@ -116,9 +113,7 @@ def is_name(value: object) -> bool:
 
 def is_id(value: object) -> bool:
     """Return True if a value can be an id in every store."""
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID or "\0" in value:
-        return False
-    return value.isascii() or _HALF.search(value) is None
+    return value != "" and is_name(value) and "\0" not in str(value)
 
 
 def _refusal(place: str, message: str) -> Decision:
@@ -152,21 +147,6 @@ def _read(raw: object) -> dict[str, Any]:
 def _safe(message: str) -> str:
     """Return the parser's message without what it quotes from the text."""
     return f"not valid JSON: {_QUOTED.sub('', message).lower()}"
-
-
-def _is_plain_text(arguments: dict[str, Any]) -> bool:
-    """Return True if arguments from an ASCII text without escapes need no further check.
-
-    No string in such a text can be unsound or too long.
-    """
-    for value in arguments.values():
-        kind = type(value)
-        if kind is int:
-            if not -_SAFE_INTEGER <= value <= _SAFE_INTEGER:
-                return False
-        elif kind is not str and kind is not bool and value is not None:
-            return False
-    return True
 
 
 def _is_plain(arguments: dict[str, Any]) -> bool:

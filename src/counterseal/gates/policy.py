@@ -20,9 +20,7 @@ NAME: Final = "policy"
 
 def check(ctx: GateContext) -> Decision:
     """Return the strictest verdict of all rules that apply, with its rule and policy version."""
-    if ctx.compiled is None:
-        return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
-    return _decision(ctx.compiled.policy.decide(_Facts(ctx)))
+    return _decision(ctx.resolved.policy.decide(_Facts(ctx)))
 
 
 @lru_cache(maxsize=1024)
@@ -56,28 +54,17 @@ class _Facts:
 
 
 def _proposal(ctx: GateContext) -> dict[str, Any]:
-    proposal = ctx.proposal
-    return {
-        "tool": proposal.tool,
-        "run_id": proposal.run_id,
-        "version": proposal.version,
-        "has_key": proposal.key is not None,
-    }
+    fields = {name: getattr(ctx.proposal, name) for name in ("tool", "run_id", "version")}
+    return {**fields, "has_key": ctx.proposal.key is not None}
 
 
 def _principal(ctx: GateContext) -> dict[str, Any]:
-    principal = ctx.principal
-    return {
-        "tenant": principal.tenant,
-        "user": principal.user,
-        "agent": principal.agent,
-        "roles": principal.roles,
-        "scopes": principal.scopes,
-    }
+    names = ("tenant", "user", "agent", "roles", "scopes")
+    return {name: getattr(ctx.principal, name) for name in names}
 
 
 def _run(ctx: GateContext) -> dict[str, Any]:
-    run, tool = ctx.run, ctx.record.name if ctx.record else ctx.proposal.tool
+    run, tool = ctx.run, ctx.resolved.contract.name
     counters = ctx.memory.run_counters if ctx.memory else {}
     return {
         "id": run.run_id,

@@ -28,26 +28,22 @@ _REASONS = {
     Code.TYPE_MISMATCH: "An argument has the wrong type.",
     Code.OUT_OF_BOUNDS: "An argument is outside what the tool takes.",
 }
-_BOUNDS = {
-    "const",
-    "contentEncoding",
-    "contentMediaType",
-    "enum",
-    "exclusiveMaximum",
-    "exclusiveMinimum",
-    "format",
-    "maximum",
-    "maxItems",
-    "maxLength",
-    "maxProperties",
-    "minimum",
-    "minItems",
-    "minLength",
-    "minProperties",
-    "multipleOf",
-    "pattern",
-    "uniqueItems",
+_BOUND_WORDS = {
+    "exclusiveMaximum": "less than",
+    "exclusiveMinimum": "more than",
+    "format": "in the format",
+    "maximum": "at most",
+    "maxItems": "a list of at most",
+    "maxLength": "a text of at most",
+    "maxProperties": "an object with at most",
+    "minimum": "at least",
+    "minItems": "a list of at least",
+    "minLength": "a text of at least",
+    "minProperties": "an object with at least",
+    "multipleOf": "a multiple of",
+    "pattern": "a text that matches",
 }
+_BOUNDS = {*_BOUND_WORDS, "const", "contentEncoding", "contentMediaType", "enum", "uniqueItems"}
 
 
 def check(ctx: GateContext) -> Decision:
@@ -66,12 +62,8 @@ def _no_such_tool(ctx: GateContext) -> Decision:
     refusal = ctx.refusal
     if refusal is not None and refusal.reason not in (Reason.UNKNOWN, Reason.OTHER_TENANT):
         return ALLOW  # it exists for this tenant; the scope gate decides whether it may be used
-    names = ", ".join(ctx.usable_tools()) or "none"
-    error = FieldError(
-        "", "There is no such tool here.", Code.STRUCTURAL_VIOLATION.value, f"one of: {names}"
-    )
-    reason = "There is no such tool here."
-    code = Code.STRUCTURAL_VIOLATION
+    code, reason = Code.STRUCTURAL_VIOLATION, "There is no such tool here."
+    error = FieldError("", reason, code.value, f"one of: {', '.join(ctx.usable_tools()) or 'none'}")
     return deny(NAME, code, reason, rule="tool-unknown", field_errors=(error,))
 
 
@@ -137,23 +129,6 @@ def _field_error(error: Any) -> FieldError:
         wanted = _bound(kind)
         return _field(error, Code.OUT_OF_BOUNDS, wanted, f"must be {wanted}")
     return _field(error, Code.STRUCTURAL_VIOLATION, kind.name, f"breaks {kind.name}")
-
-
-_BOUND_WORDS = {
-    "exclusiveMaximum": "less than",
-    "exclusiveMinimum": "more than",
-    "format": "in the format",
-    "maximum": "at most",
-    "maxItems": "a list of at most",
-    "maxLength": "a text of at most",
-    "maxProperties": "an object with at most",
-    "minimum": "at least",
-    "minItems": "a list of at least",
-    "minLength": "a text of at least",
-    "minProperties": "an object with at least",
-    "multipleOf": "a multiple of",
-    "pattern": "a text that matches",
-}
 
 
 def _bound(kind: Any) -> str:

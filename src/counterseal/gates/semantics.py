@@ -24,21 +24,18 @@ ALLOW = allow(NAME)
 
 def check(ctx: GateContext) -> Decision | Learned:
     """Check the contract's invariants, and apply their corrections."""
-    if ctx.record is None or ctx.compiled is None:
-        return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
     proposed: Any = ctx.proposal.configurable  # not validated before
     if proposed is not None and not isinstance(proposed, Mapping):
         return _unusable("The config of this call is not a mapping of keys to values.")
-    contract = ctx.record.contract
+    contract = ctx.resolved.contract
     config = resolve_config(contract.config_params, proposed, ctx.run.config)
     try:
         shown = config_as_json(config) if config else config
     except UnusableConfigError as error:
         return _unusable(f"The config value of {error} can't be used.")
     facts: dict[str, Any] = {"config": config, "config_shown": shown}
-    rules = [
-        rule for rule in contract.invariants if not rule.of_target
-    ]  # those are the state gate's
+    # The state gate checks the rules about the target.
+    rules = [rule for rule in contract.invariants if not rule.of_target]
     if not rules:
         return Learned(ALLOW, facts)
     ctx = ctx.replace(**facts)
@@ -67,8 +64,8 @@ def _judged(
     Rules that read state which the plan's earlier steps may still change are left out: neither a
     check nor a correction can rely on it yet.
     """
-    name = ctx.record.name if ctx.record else ""
-    call = ProposedCall(name, ctx.arguments, tuple(_copy(step) for step in ctx.earlier))
+    earlier = tuple(_copy(step) for step in ctx.earlier)
+    call = ProposedCall(ctx.resolved.contract.name, ctx.arguments, earlier)
     watched = tuple(_WatchedRule(rule, ctx) for rule in rules)
     while True:
         try:
@@ -85,11 +82,10 @@ def _judged(
 
 def _corrected(ctx: GateContext, verdict: Judgement, facts: dict[str, Any]) -> Decision | Learned:
     corrected = dict(verdict.call.arguments) if verdict.call else {}
-    record, compiled = ctx.record, ctx.compiled
-    tenant = record.contract.tenant_argument if record else None
+    compiled = ctx.resolved
+    tenant = compiled.contract.tenant_argument
     foreign = tenant is not None and corrected.get(tenant) != ctx.principal.tenant
-    fits = compiled is not None and is_sound(corrected) and compiled.input.is_valid(corrected)
-    if foreign or not fits:
+    if foreign or not is_sound(corrected) or not compiled.input.is_valid(corrected):
         reason = "A correction of this call would break the tool's schema."
         return deny(NAME, Code.SEMANTIC_INVALIDITY, reason, rule=verdict.corrections[-1].invariant)
     facts |= {"arguments": corrected, "corrections": verdict.corrections}

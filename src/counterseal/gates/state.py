@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from hashlib import sha256
 from math import inf
 from typing import Any, Final
@@ -21,9 +20,9 @@ from counterseal.codes import Code
 from counterseal.contract.fill import resource_of
 from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import Contract, OnUnknown
-from counterseal.execution.probes import Probe, ProbeError, ProbeRequest, probe
+from counterseal.execution.probes import Probe, ProbeError, probe
 from counterseal.gates.approval import request_for
-from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, tool_context
+from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, hook_request
 from counterseal.ledger.holds import stands
 from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation.envelope import FieldError
@@ -35,21 +34,15 @@ _log = logging.getLogger("counterseal")
 
 async def check(ctx: GateContext) -> Decision | Learned:
     """Deny a call whose target is missing, has changed, or breaks a rule about the target."""
-    record = ctx.record
-    if record is None:
-        return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
-    contract = record.contract
+    contract = ctx.resolved.contract
     if contract.probe is None:
         return ALLOW
     seconds = min(contract.runtime.timeout_ms / 1000, _left(ctx))
-    context = partial(tool_context, ctx, contract, until=ctx.now + seconds)
-    request = ProbeRequest(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
     try:
-        target = await probe(contract.probe, request)
+        target = await probe(contract.probe, hook_request(ctx, contract, seconds))
     except ProbeError as error:
-        _log.warning(
-            "the probe of %s failed in call %s: %s", contract.name, ctx.call_id, error.trace
-        )
+        message = "the probe of %s failed in call %s: %s"
+        _log.warning(message, contract.name, ctx.call_id, error.trace)
         return deny(NAME, Code.DEPENDENCY_UNAVAILABLE, "The target's state could not be read.")
     if ctx.takes_over and contract.on_unknown is OnUnknown.RETRY_SAME_KEY:
         # The target may show this very call already; the destination recognises the key.

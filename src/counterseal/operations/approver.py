@@ -6,11 +6,11 @@ The voter's name and roles come from authentication, never from a model.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final
 
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.terms import (
@@ -18,27 +18,24 @@ from counterseal.approvals.terms import (
     Demand,
     Objection,
     PendingApproval,
-    Tally,
     Vote,
     Voter,
     cast,
     tally,
 )
 from counterseal.approvals.tokens import Claims, issue
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import Event, EventType
+from counterseal.call.call import CallServices
+from counterseal.call.events import caller_of
 from counterseal.call.hold import packet_of
 from counterseal.contract.approval_terms import Then
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.gates.approval import has_keys, has_unknown_keys, proven_votes, signed, votes_of
 from counterseal.gates.parse import is_id
-from counterseal.keys import KeyRing, Purpose
+from counterseal.keys import Purpose
 from counterseal.ledger.holds import stands
 from counterseal.ledger.records import Due, DueKind, Held, HeldStatus
 from counterseal.ledger.requests import Ballot
-from counterseal.observation import Redactor
-from counterseal.registry import Registry
-from counterseal.storage.store import Store
-from counterseal.vault import Vault
 
 Approver = Callable[[Packet], Awaitable[tuple[Voter, Choice, str]] | tuple[Voter, Choice, str]]
 """Decides on a request at once; for tests."""
@@ -47,12 +44,6 @@ _MAX_CHARACTERS: Final = 2000
 """Of a voter's comment or justification; the rest is cut off."""
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError)
 """What reading a damaged row can raise."""
-_OUTCOMES: Final = {
-    Tally.WAITING: HeldStatus.WAITING,
-    Tally.APPROVED: HeldStatus.APPROVED,
-    Tally.REJECTED: HeldStatus.REJECTED,
-    Tally.EXPIRED: HeldStatus.EXPIRED,
-}
 _EVENTS: Final = {
     HeldStatus.APPROVED: EventType.APPROVAL_GRANTED,
     HeldStatus.REJECTED: EventType.APPROVAL_REJECTED,
@@ -77,24 +68,10 @@ class ApprovalError(CountersealError):
         self.why = why
 
 
-class ApprovalServices(Protocol):
-    """What approvals need of the runtime."""
-
-    store: Store
-    registry: Registry
-    redactor: Redactor
-    vault: Vault
-    keys: KeyRing | None
-    due: asyncio.Event
-    clock: Callable[[], float]
-
-    def fingerprint(self, tenant: str, value: str) -> str: ...
-
-
 class Approvals:
     """The requests for approval of one runtime: `runtime.approvals`."""
 
-    def __init__(self, services: ApprovalServices) -> None:
+    def __init__(self, services: CallServices) -> None:
         self._services = services
 
     async def list(
@@ -124,11 +101,7 @@ class Approvals:
 
     async def get(self, tenant: str, approval_id: str) -> Packet:
         """Return the packet that an approver is shown. ApprovalError if there is no request."""
-        return self._packet(await self._held(tenant, approval_id))
-
-    def packet(self, held: Held) -> Packet:
-        """Return the packet of a request. ApprovalError if this worker can't show it."""
-        return self._packet(held)
+        return self.packet(await self._held(tenant, approval_id))
 
     async def decide(
         self,
@@ -149,7 +122,7 @@ class Approvals:
         for _ in range(_TRIES):
             held = await self._held(voter.tenant, approval_id)
             if choice is Choice.APPROVE:
-                self._packet(held)  # only what can be shown can be approved
+                self.packet(held)  # only what can be shown can be approved
             now = self._services.clock()
             try:
                 demand = Demand.from_record(held.demand)
@@ -164,7 +137,9 @@ class Approvals:
             decided = await self._services.store.vote(self._ballot(held, demand, vote, now))
             self._services.due.set()  # an approved call is executed at once
             if decided is not None:
-                return self._packet_if_any(decided)
+                with suppress(ApprovalError):
+                    return self.packet(decided)
+                return None
         raise ApprovalError("busy", "Others keep voting on this. Try again.")
 
     async def wait(self, tenant: str, approval_id: str, seconds: float) -> Packet:
@@ -179,7 +154,7 @@ class Approvals:
                 most = max(0.0, min(until - monotonic(), left))
                 await self._services.store.wait_held(tenant, approval_id, most)
             held = await self._held(tenant, approval_id)
-        return self._packet(held)
+        return self.packet(held)
 
     async def expire(self, limit: int = 100) -> int:
         """Record the expiry of requests not decided, or not used, in time. Returns how many."""
@@ -195,7 +170,7 @@ class Approvals:
         """Let an approver decide on every waiting request, for tests. Returns how many."""
         count = 0
         for held in await self.list():
-            answer = approver(self._packet(held))
+            answer = approver(self.packet(held))
             voter, choice, comment = await answer if isinstance(answer, Awaitable) else answer
             await self.decide(held.approval_id, voter, choice, comment=comment)
             count += 1
@@ -216,7 +191,8 @@ class Approvals:
         clean: str = self._services.redactor.redact(plain)[0]
         return clean[:_MAX_CHARACTERS]
 
-    def _packet(self, held: Held) -> Packet:
+    def packet(self, held: Held) -> Packet:
+        """Return the packet of a request. ApprovalError if this worker can't show it."""
         services = self._services
         try:
             contract = services.registry.get(held.tool, held.version).contract
@@ -225,17 +201,11 @@ class Approvals:
         if contract is None or contract.hash != held.contract_hash:
             reason = f"{held.tool} {held.version} has changed since approval was requested."
             raise ApprovalError("contract", reason)
-        fingerprint = services.fingerprint(held.tenant, held.key)
+        fingerprint = services.telemetry.fingerprint(held.tenant, held.key)
         try:
             return packet_of(held, contract, services.vault, services.redactor, fingerprint)
         except (*_UNREADABLE, CountersealError) as error:
             raise _unreadable(error) from error
-
-    def _packet_if_any(self, held: Held) -> Packet | None:
-        try:
-            return self._packet(held)
-        except ApprovalError:
-            return None
 
     def _must_be_provable(self, held: Held) -> None:
         """Refuse an approval that could not be proven, or that follows a forged vote.
@@ -257,7 +227,7 @@ class Approvals:
     def _ballot(self, held: Held, demand: Demand, vote: Vote, now: float) -> Ballot:
         ring = self._services.keys
         votes = (*votes_of(held), vote)
-        status = _OUTCOMES[tally(demand, votes, now=now, expires_at=held.expires_at)]
+        status = HeldStatus(tally(demand, votes, now=now, expires_at=held.expires_at).value)
         approved = status is HeldStatus.APPROVED
         events = [_event(held, EventType.APPROVAL_VOTED, vote.decision.value, now, vote.record())]
         if status in _EVENTS:
@@ -352,14 +322,5 @@ def _pending(held: Held) -> PendingApproval:
 def _event(
     held: Held, kind: EventType, decision: str, now: float, body: Mapping[str, object]
 ) -> Event:
-    caller = Caller(
-        held.tenant,
-        held.run_id,
-        held.call_id,
-        held.tool,
-        held.version,
-        held.agent,
-        held.user,
-        held.trace_id,
-    )
+    caller = caller_of(held, held.agent, held.user, held.trace_id)
     return Event(kind, caller, now, decision, body={"approval_id": held.approval_id, **body})

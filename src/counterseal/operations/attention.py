@@ -5,13 +5,14 @@ That is unknown outcomes, failed verifications and failed compensations.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from counterseal.audit import Caller, Event, EventType
-from counterseal.call.resume import unpack
+from counterseal.audit import Event, EventType
+from counterseal.call.admit import unpack
+from counterseal.call.call import CallServices
+from counterseal.call.events import caller_of
 from counterseal.call.settle import due_for
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
@@ -19,34 +20,19 @@ from counterseal.errors import CountersealError, RegistryError
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Concern, Due, DueKind
 from counterseal.ledger.requests import FinishRequest, SettlementRequest, StoredEntry
-from counterseal.observation import Observation, Redactor
+from counterseal.observation import Observation
 from counterseal.observation.observation import stored
-from counterseal.registry import Registry
-from counterseal.storage.store import Store
-from counterseal.vault import Vault, VaultError
+from counterseal.vault import VaultError
 
 COMPENSATION_AGENT: Final = "counterseal.compensation"
 """The agent under which a compensation is recorded."""
 _MAX_REASON: Final = 1000
 
 
-class AttentionServices(Protocol):
-    """What an operator's actions need of the runtime."""
-
-    store: Store
-    registry: Registry
-    redactor: Redactor
-    vault: Vault
-    due: asyncio.Event
-    clock: Callable[[], float]
-
-    def report(self, call_id: str, where: str, error: BaseException | str) -> None: ...
-
-
 class NeedsAttention:
     """Acts in the name of an operator, who is recorded with the reason given."""
 
-    def __init__(self, services: AttentionServices, *, by: str) -> None:
+    def __init__(self, services: CallServices, *, by: str) -> None:
         if not by.strip():
             raise ValueError("by must name the person who acts")
         self._services = services
@@ -97,7 +83,7 @@ class NeedsAttention:
         required = {**body, "code": Code.COMPENSATION_REQUIRED.value, "tool": undo}
         event = Event(
             EventType.COMPENSATION_REQUIRED,
-            _caller(entry, COMPENSATION_AGENT, self._by),
+            caller_of(entry, COMPENSATION_AGENT, self._by),
             services.clock(),
             "compensate",
             body=required,
@@ -204,7 +190,7 @@ class NeedsAttention:
             raise CountersealError("this has been dealt with meanwhile; read the list again")
 
     def _event(self, about: Entry | Due, decision: str, reason: str) -> Event:
-        caller, body = _caller(about, "operator", self._by), {"reason": _checked(reason)}
+        caller, body = caller_of(about, "operator", self._by), {"reason": _checked(reason)}
         now = self._services.clock()
         return Event(EventType.RECONCILED, caller, now, decision, body=body)
 
@@ -217,19 +203,6 @@ def compensation_key(work: Due) -> str:
     generation = work.body.get("generation", 0)
     text = f"{work.key}\0{generation}" if generation else work.key
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _caller(about: Entry | Due, agent: str, user: str | None) -> Caller:
-    return Caller(
-        tenant=about.tenant,
-        run_id=about.run_id,
-        call_id=about.call_id,
-        tool=about.tool,
-        version=about.version,
-        agent=agent,
-        user=user,
-        trace_id="",
-    )
 
 
 def _checked(reason: str) -> str:

@@ -215,16 +215,8 @@ class Operator:
 
 def _event(number: int, change: Mapping[str, Any], now: float) -> Event:
     about = change.get("grant", change)
-    caller = Caller(
-        tenant=ALL_TENANTS,
-        run_id="",
-        call_id="",
-        tool=about.get("tool") or "",
-        version=about.get("version") or "",
-        agent="counterseal",
-        user=change["by"],
-        trace_id="",
-    )
+    tool, version = about.get("tool") or "", about.get("version") or ""
+    caller = Caller(ALL_TENANTS, "", "", tool, version, "counterseal", change["by"], "")
     body = {"number": number, **without_hashes(change)}
     return Event(EventType.REGISTRY_CHANGED, caller, now, change["op"], body=body)
 

@@ -1,7 +1,7 @@
 """Plans: several steps, judged together before any of them runs.
 
 A tool's invariants are rules about its own calls; plan rules are about a whole plan, across tools.
-`judge` runs the gates for each step.
+`plan.py` runs the gates for each step.
 """
 
 from __future__ import annotations

@@ -16,10 +16,14 @@ from typing import Final, Self, TypeVar
 from counterseal.ledger.records import Due, DueKind
 from counterseal.ledger.requests import Claim, ExpiryRequest, FinishRequest, StoredEntry
 from counterseal.operations.auditor import seal_store
-from counterseal.reconcile.approved import execute_approved, leave_to_others, notify
-from counterseal.reconcile.compensate import compensate
+from counterseal.reconcile.due_work import (
+    compensate,
+    execute_approved,
+    leave_to_others,
+    notify,
+    verify,
+)
 from counterseal.reconcile.unknown import find_out
-from counterseal.reconcile.verify import verify
 from counterseal.runtime import Runtime
 
 T = TypeVar("T", StoredEntry, Due)

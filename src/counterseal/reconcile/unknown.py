@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import Event, EventType
+from counterseal.call.admit import Resume, unpack
 from counterseal.call.call import MAX_LOOKS, Call
+from counterseal.call.events import caller_of
 from counterseal.call.execute import read_back
 from counterseal.call.recall import seconds_until_not_executed
 from counterseal.call.resume import (
-    Resume,
     check_again,
     contract_for,
     execute_again,
     resumed_call,
     settle_as_executed,
     settle_as_not_executed,
-    unpack,
 )
 from counterseal.call.settle import pause_after
 from counterseal.contract.model import OnUnknown
@@ -80,9 +80,7 @@ async def _continue(runtime: Runtime, entry: Entry, resume: Resume, record: Regi
 
 
 async def _read_back(runtime: Runtime, call: Call, entry: Entry) -> str:
-    contract = call.ctx.record.contract if call.ctx.record else None
-    if contract is None:
-        return await _look_later(runtime, entry)
+    contract = call.contract
     # Before the question, because the answer is as old as that.
     seconds = seconds_until_not_executed(entry, contract, runtime.clock())
     try:
@@ -120,16 +118,9 @@ async def _look_later(runtime: Runtime, entry: Entry, seconds: float | None = No
 async def _escalate(
     runtime: Runtime, entry: Entry, reason: str, resume: Resume | None = None
 ) -> str:
-    caller = Caller(
-        tenant=entry.tenant,
-        run_id=entry.run_id,
-        call_id=entry.call_id,
-        tool=entry.tool,
-        version=entry.version,
-        agent="counterseal" if resume is None else resume.agent,
-        user=None if resume is None else resume.user,
-        trace_id="" if resume is None else resume.trace_id,
-    )
+    caller = caller_of(entry, "counterseal", None)
+    if resume is not None:
+        caller = caller_of(entry, resume.agent, resume.user, resume.trace_id)
     body = {"reason": reason, "looks": entry.looks}
     event = Event(EventType.ESCALATED, caller, runtime.clock(), "escalate", body=body)
     await _leave(runtime, entry, Phase.ESCALATED, None, event)

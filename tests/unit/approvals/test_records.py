@@ -2,16 +2,16 @@
 
 import pytest
 
-from counterseal import Proposal, Registry
+from counterseal import Proposal
 from counterseal.approvals.terms import Terms, strictest
+from counterseal.call.call import Call
 from counterseal.call.hold import UnkeepableError, held_call, held_of
-from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext
 from counterseal.ledger.records import RunRecord
-from counterseal.testing import fake_tool, someone
+from counterseal.testing import fake_tool, runtime_for, someone
 from counterseal.vault import PLAIN, Vault, VaultError
 
-CONTRACT = fake_tool("send", effect="draft").contract
+RUNTIME = runtime_for(fake_tool("send", effect="draft"))
 DEMAND = strictest([Terms(approvers=1)])
 
 
@@ -21,13 +21,15 @@ def kept(vault=PLAIN, **more):
         "principal": someone(),
         "call_id": "call_1",
         "now": 0.0,
-        "registry": Registry(),
-        "executor": Executor(),
+        "registry": RUNTIME.registry,
+        "executor": RUNTIME.executor,
+        "compiled": RUNTIME.compiled_for(RUNTIME.registry.records[0]),
         "arguments": {"a": 1},
         "run": RunRecord(tenant="acme", run_id="run_1", started_at=0.0),
     }
     ctx = GateContext(**{**known, **more})
-    return held_of(ctx, CONTRACT, DEMAND, key="k", after=None, trace_id="0" * 32, vault=vault)
+    call = Call(ctx=ctx, started_ns=0, trace_id="0" * 32, epoch=0)
+    return held_of(call, "k", DEMAND, None, vault)
 
 
 def test_what_was_kept_comes_back_by_its_names():

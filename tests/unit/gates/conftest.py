@@ -2,8 +2,8 @@ import pytest
 
 from counterseal import Grant, Principal, Proposal, Registry
 from counterseal.execution.executor import Executor
+from counterseal.gates import compile_record
 from counterseal.gates.base import GateContext
-from counterseal.gates.compile import compile_record
 from counterseal.ledger.records import RunRecord
 from counterseal.ledger.requests import Memory
 from counterseal.policy import Policy

@@ -227,9 +227,8 @@ def test_looking_spends_nothing(fresh):
     assert ctx.memory.run_counters == before
 
 
-@pytest.mark.parametrize("missing", ["compiled", "grant"])
-def test_without_a_tool_or_a_grant_the_answer_is_no(fresh, missing):
-    said = check(fresh().replace(**{missing: None}))
+def test_without_a_grant_the_answer_is_no(fresh):
+    said = check(fresh().replace(grant=None))
     assert (said.verdict, said.code) == (Verdict.DENY, Code.PERMISSION_DENIED)
 
 

