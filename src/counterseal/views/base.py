@@ -14,14 +14,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from counterseal.accounts.users import Person, Role
 from counterseal.canonical import thaw

@@ -334,10 +334,9 @@ class ToolViews(TenantSection):
         for version in self._exported():
             versions.setdefault(version["tool"], []).append(version)
         held = {row.name for row in self.quarantined()}
-        names = sorted({*versions, *held})
         return [
             ToolRow(**self._fields(name, versions.get(name, ()), quarantined=name in held))
-            for name in names
+            for name in sorted({*versions, *held})
         ]
 
     def page(self, name: str) -> ToolPage:

@@ -39,12 +39,13 @@ from starlette.types import ASGIApp
 
 from counterseal.accounts import SESSION_SECONDS
 from counterseal.canonical import canonical
+from counterseal.config.tables import OAuthTable
 from counterseal.errors import StoreError
 from counterseal.operations.operator import RegistryFollower
 from counterseal.proposal import Principal
 from counterseal.registry.identities import MARK, Credential, IssuedKey
 from counterseal.runtime import Runtime
-from counterseal.web.oauth import IssuerUnavailableError, OAuth, TokenRefusedError, Tokens
+from counterseal.web.oauth import IssuerUnavailableError, TokenRefusedError, Tokens
 
 _log = logging.getLogger("counterseal.gateway")
 
@@ -63,7 +64,7 @@ class Access:
 
     resource: str
     """The endpoint's public URL: the audience of tokens."""
-    oauth: OAuth | None = None
+    oauth: OAuthTable | None = None
     anonymous: Principal | None = None
     """The principal of requests without a credential. Only for an endpoint bound to loopback."""
 
@@ -96,11 +97,7 @@ class Verifier(TokenVerifier):
     """
 
     def __init__(
-        self,
-        access: Access,
-        runtime: Runtime,
-        *,
-        steady: Callable[[], float] = time.monotonic,
+        self, access: Access, runtime: Runtime, *, steady: Callable[[], float] = time.monotonic
     ) -> None:
         self._access = access
         self._runtime = runtime
@@ -240,11 +237,7 @@ class ProtectedEndpoint:
 
 
 def protect(
-    app: ASGIApp,
-    access: Access,
-    runtime: Runtime,
-    *,
-    steady: Callable[[], float] = time.monotonic,
+    app: ASGIApp, access: Access, runtime: Runtime, *, steady: Callable[[], float] = time.monotonic
 ) -> ProtectedEndpoint:
     """Put the SDK's bearer authentication in front of an MCP endpoint."""
     verifier = Verifier(access, runtime, steady=steady)

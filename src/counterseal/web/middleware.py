@@ -61,15 +61,30 @@ _SECURITY_HEADERS: Final[Mapping[str, str]] = {
 }
 
 
-class SecurityHeaders:
+class HttpMiddleware:
+    """Base of middleware: a subclass handles HTTP requests, everything else passes through."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handle = self.handle if scope["type"] == "http" else self._app
+        await handle(scope, receive, send)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        await self._app(scope, receive, send)
+
+
+class SecurityHeaders(HttpMiddleware):
     """Adds the headers that keep other sites out to every response that does not set its own."""
 
     def __init__(self, app: ASGIApp, *, https: bool = False) -> None:
-        self._app = app
+        super().__init__(app)
         strict = {"Strict-Transport-Security": "max-age=31536000"} if https else {}
         self._headers = {**_SECURITY_HEADERS, **strict}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -80,58 +95,52 @@ class SecurityHeaders:
         await self._app(scope, receive, send_with_headers)
 
 
-class HeadLimits:
+class HeadLimits(HttpMiddleware):
     """Refuses requests with too many headers, or too large ones.
 
     The server's parser bounds a head while it arrives; this is the exact limit.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            headers = scope["headers"]
-            size = sum(len(name) + len(value) for name, value in headers)
-            size += len(scope["query_string"]) + len(scope["path"])
-            if len(headers) > _MAX_HEADERS or size > _MAX_HEADER_BYTES:
-                limits = f"at most {_MAX_HEADERS} headers and {_MAX_HEADER_BYTES:,} bytes"
-                message = f"The request's head is too large: {limits} are accepted."
-                response = _refusal(scope, 431, message, {"Connection": "close"})
-                await response(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = scope["headers"]
+        size = sum(len(name) + len(value) for name, value in headers)
+        size += len(scope["query_string"]) + len(scope["path"])
+        app = self._app
+        if len(headers) > _MAX_HEADERS or size > _MAX_HEADER_BYTES:
+            limits = f"at most {_MAX_HEADERS} headers and {_MAX_HEADER_BYTES:,} bytes"
+            message = f"The request's head is too large: {limits} are accepted."
+            app = _refusal(scope, 431, message, {"Connection": "close"})
+        await app(scope, receive, send)
 
 
-class Availability:
+class Availability(HttpMiddleware):
     """Refuses requests while the server is stopping or overloaded. `/health` always answers."""
 
     def __init__(
         self, app: ASGIApp, state: SiteState, *, max_requests: int = _MAX_REQUESTS
     ) -> None:
-        self._app = app
+        super().__init__(app)
         self._state = state
         self._max_requests = max_requests
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] == HEALTH:
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = self._state
-        if state.stopping or state.requests >= self._max_requests:
+        if scope["path"] == HEALTH:
+            await self._app(scope, receive, send)
+        elif state.stopping or state.requests >= self._max_requests:
             reason = "stopping" if state.stopping else "overloaded"
             headers = {"Retry-After": "5", "Connection": "close"}
-            response = _refusal(scope, 503, f"This server is {reason}.", headers)
-            await response(scope, receive, send)
-            return
-        state.requests += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            state.requests -= 1
+            refusal = _refusal(scope, 503, f"This server is {reason}.", headers)
+            await refusal(scope, receive, send)
+        else:
+            state.requests += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                state.requests -= 1
 
 
-class TrustedHosts:
+class TrustedHosts(HttpMiddleware):
     """Refuses requests under another host's name: a page may have a browser send such ones.
 
     `NAME:*` allows a name with any port and without one. Starlette's middleware of this purpose
@@ -139,18 +148,15 @@ class TrustedHosts:
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
-        self._app = app
+        super().__init__(app)
         self._exact = frozenset(host.lower() for host in hosts if not host.endswith(":*"))
         self._any_port = frozenset(host[:-2].lower() for host in hosts if host.endswith(":*"))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            hosts = [value for name, value in scope["headers"] if name == b"host"]
-            if len(hosts) != 1 or not self._trusts(hosts[0].decode("latin-1").lower()):
-                response = _refusal(scope, 421, "This server does not serve the requested host.")
-                await response(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app, hosts = self._app, [value for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) != 1 or not self._trusts(hosts[0].decode("latin-1").lower()):
+            app = _refusal(scope, 421, "This server does not serve the requested host.")
+        await app(scope, receive, send)
 
     def _trusts(self, host: str) -> bool:
         return host in self._exact or _PORT.sub("", host) in self._any_port

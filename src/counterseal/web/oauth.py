@@ -14,9 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -24,16 +22,12 @@ import httpx
 import jiter
 import jwt
 
-from counterseal.config.tables import ALGORITHMS, is_loopback
+from counterseal.config.tables import OAuthTable, is_loopback
 from counterseal.proposal import Principal
 from counterseal.registry.identities import reserved
 
 _log = logging.getLogger("counterseal.gateway")
 
-CLAIMS: Final[Mapping[str, str]] = MappingProxyType(
-    {"tenant": "tenant", "agent": "client_id", "user": "sub", "roles": "roles"}
-)
-"""The claims that name the principal, by default."""
 _MAX_TOKEN: Final = 16 * 1024
 _MAX_NAME: Final = 256
 _LEEWAY: Final = 10.0
@@ -57,34 +51,6 @@ class TokenRefusedError(Exception):
     """Raised for a token that is not valid. The message is for the log and quotes no claim."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OAuth:
-    """An authorization server whose JWT access tokens are accepted. Raises ValueError."""
-
-    issuer: str
-    audience: str = ""
-    """The audience that tokens must name; empty: our resource."""
-    jwks_url: str = ""
-    """Where the issuer's keys are; empty: as its metadata says."""
-    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
-    required_scopes: tuple[str, ...] = ()
-    """Scopes that every token must have. API keys don't need them: operators issue those."""
-    claims: Mapping[str, str] = field(default_factory=lambda: CLAIMS)
-    """Which claim names the tenant, agent, user and roles. Dots lead into objects."""
-
-    def __post_init__(self) -> None:
-        for name, url in (("issuer", self.issuer), ("jwks_url", self.jwks_url)):
-            fault = _url_fault(url) if url or name == "issuer" else None
-            if fault is not None:
-                raise ValueError(f"{name}: {fault}")
-        unknown = set(self.algorithms) - set(ALGORITHMS)
-        if unknown or not self.algorithms:
-            # With a shared secret, every server that verifies tokens could also issue them.
-            raise ValueError(f"algorithms: must be one or more of {', '.join(ALGORITHMS)}")
-        if not {"tenant", "agent"} <= self.claims.keys() <= CLAIMS.keys():
-            raise ValueError("claims: must name tenant and agent, and may name user and roles")
-
-
 def _url_fault(url: str) -> str | None:
     """Return why keys can't be fetched from a URL; None if they can."""
     parts = urlsplit(url)
@@ -101,7 +67,7 @@ def _url_fault(url: str) -> str | None:
 class Issuer:
     """The public keys of one issuer, by their id."""
 
-    def __init__(self, oauth: OAuth, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, oauth: OAuthTable, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._oauth = oauth
         self._clock = clock
         self._keys: tuple[Mapping[str, Any], ...] = ()
@@ -232,7 +198,7 @@ class Tokens:
 
     def __init__(
         self,
-        oauth: OAuth,
+        oauth: OAuthTable,
         resource: str,
         *,
         clock: Callable[[], float] = time.time,
@@ -249,7 +215,7 @@ class Tokens:
         claims = await self._checked_claims(text)
         subject = claims.get("sub")
         token = VerifiedToken(
-            principal=principal_from(claims, self._oauth.claims),
+            principal=_principal(claims, self._oauth.claims.model_dump()),
             subject=subject if isinstance(subject, str) else None,
             expires_at=int(claims["exp"]),
             digest=sha256(text.encode(errors="replace")).hexdigest(),
@@ -277,22 +243,19 @@ class Tokens:
                 audience=self._audiences,
                 issuer=self._oauth.issuer,
                 leeway=_LEEWAY,
-                options={
-                    "require": ["exp", "iss", "aud"],
-                    "enforce_minimum_key_length": True,
-                },
+                options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
             )
         except (jwt.PyJWTError, ValueError, OverflowError) as error:
             raise TokenRefusedError(type(error).__name__) from None
         return claims
 
 
-def principal_from(claims: Mapping[str, Any], names: Mapping[str, str]) -> Principal:
+def _principal(claims: Mapping[str, Any], names: Mapping[str, str]) -> Principal:
     """Return the principal that a token's claims name. Raises TokenRefusedError."""
     tenant, agent, user = (_name(claims, names, key) for key in ("tenant", "agent", "user"))
     if tenant is None or agent is None:
         raise TokenRefusedError("the token names no tenant, or no agent")
-    roles = _claim(claims, names["roles"]) if "roles" in names else None
+    roles = _claim(claims, names["roles"])
     scopes = claims.get("scope", claims.get("scp"))
     try:
         principal = Principal(
@@ -313,7 +276,7 @@ def principal_from(claims: Mapping[str, Any], names: Mapping[str, str]) -> Princ
 
 
 def _name(claims: Mapping[str, Any], names: Mapping[str, str], key: str) -> str | None:
-    value = _claim(claims, names[key]) if key in names else None
+    value = _claim(claims, names[key])
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > _MAX_NAME:

@@ -28,7 +28,6 @@ from counterseal.proposal import Principal
 from counterseal.web.app import Site, site
 from counterseal.web.identity import Access, ProtectedEndpoint, principal_of
 from counterseal.web.middleware import Rate, RequestLimits
-from counterseal.web.oauth import OAuth
 
 _LOCAL_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 _GRACE_SECONDS: Final = 10.0
@@ -69,7 +68,8 @@ async def serve(
     with _bound(host, port) as listening:
         own = f"http://{_bracketed(host)}:{listening.getsockname()[1]}"
         public = (settings.gateway.public_url or own).rstrip("/")
-        access = _access(settings, f"{public}/mcp", anonymous)
+        oauth = settings.gateway.oauth
+        access = Access(resource=f"{public}/mcp", oauth=oauth, anonymous=anonymous)
         endpoints: list[ProtectedEndpoint] = []  # made after the gateway, which needs this check
 
         async def valid(identity: Any) -> bool:
@@ -111,21 +111,6 @@ async def serve(
 
 
 # --- access ---------------------------------------------------------------------------------------
-
-
-def _access(settings: Settings, resource: str, anonymous: Principal | None) -> Access:
-    table = settings.gateway.oauth
-    oauth = None
-    if table is not None:
-        oauth = OAuth(
-            issuer=table.issuer,
-            audience=table.audience or "",
-            jwks_url=table.jwks_url or "",
-            algorithms=table.algorithms,
-            required_scopes=table.required_scopes,
-            claims=table.claims.model_dump(),
-        )
-    return Access(resource=resource, oauth=oauth, anonymous=anonymous)
 
 
 def _security(settings: Settings, own: str, public: str) -> TransportSecuritySettings:

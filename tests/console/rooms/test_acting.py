@@ -108,7 +108,7 @@ async def test_everything_can_be_stopped_and_nothing_by_mistake(works, root):
     assert "reason must be a text that says why" in said(answer)
     assert works.runtime.registry.kills == ()
     await sent(root, "/kill", scope="everything", reason=WHY)
-    assert [kill.scope for kill in works.runtime.registry.kills] == [("all", "")]
+    assert [(kill.tool, kill.effect) for kill in works.runtime.registry.kills] == [(None, None)]
     again = said(await root.get("/kill?tool=read_gauge"))
     assert "This stops nothing more" in again
 

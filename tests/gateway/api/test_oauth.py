@@ -4,9 +4,9 @@ import time
 
 import pytest
 
+from counterseal.config.tables import OAuthTable
 from counterseal.web.identity import Access
 from counterseal.web.middleware import Rate, RequestLimits
-from counterseal.web.oauth import OAuth
 from tests.gateway.auth.authorization_server import serving
 
 from .served import PUBLIC, open_api
@@ -29,7 +29,7 @@ def issuer(served):
 
 @pytest.fixture
 async def api(issuer):
-    oauth = OAuth(issuer=issuer.issuer, required_scopes=("case:read",))
+    oauth = OAuthTable(issuer=issuer.issuer, required_scopes=("case:read",))
     limits = RequestLimits(credential=Rate(1e6, 1_000_000), address=Rate(0.001, 5))
     async with open_api(access=Access(resource=RESOURCE, oauth=oauth), limits=limits) as opened:
         yield opened

@@ -9,9 +9,9 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from counterseal.config.tables import OAuthTable
 from counterseal.runtime import Runtime
 from counterseal.web.identity import Access, principal_of, protect
-from counterseal.web.oauth import OAuth
 
 from .authorization_server import serving
 
@@ -80,7 +80,7 @@ def issuer(served):
 
 @pytest.fixture
 def oauth(issuer):
-    return OAuth(issuer=issuer.issuer)
+    return OAuthTable(issuer=issuer.issuer)
 
 
 @pytest.fixture

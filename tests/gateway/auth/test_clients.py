@@ -26,9 +26,9 @@ from mcp.shared.exceptions import MCPError
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from counterseal.config.tables import OAuthTable
 from counterseal.proposal import Principal
 from counterseal.web.identity import Access, principal_of, protect
-from counterseal.web.oauth import OAuth
 
 from .authorization_server import CLIENT
 
@@ -57,7 +57,7 @@ async def endpoint(runtime, issuer, steady):
         bound.bind(("127.0.0.1", 0))
         bound.listen()
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
-        access = Access(resource=url, oauth=OAuth(issuer=issuer.issuer))
+        access = Access(resource=url, oauth=OAuthTable(issuer=issuer.issuer))
         door = protect(StreamableHTTPASGIApp(manager), access, runtime, steady=steady)
         app = Starlette(routes=[Route("/mcp", endpoint=door.endpoint), *door.routes])
         config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")

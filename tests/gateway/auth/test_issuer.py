@@ -9,7 +9,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from counterseal.web.oauth import OAuth
+from counterseal.config.tables import OAuthTable
 
 from .authorization_server import MAKERS, METADATA, OPENID, serving
 from .conftest import RESOURCE
@@ -66,7 +66,7 @@ async def test_nobody_is_let_in_while_the_issuer_can_not_be_reached(door, caplog
     with serving() as gone:
         gone.reset(RESOURCE)
         token = gone.token()
-    caller = await door(OAuth(issuer=gone.issuer))
+    caller = await door(OAuthTable(issuer=gone.issuer))
     answer = await caller.get(token)
     assert answer.status_code == 503, "it is not the token's fault, and a client should not log in"
     assert answer.headers["retry-after"] == "10"
@@ -147,13 +147,13 @@ async def test_metadata_of_an_issuer_with_a_path_is_found_both_ways(door, known)
     with serving("/eu") as issuer:
         issuer.reset(RESOURCE)
         issuer.answers = {known: (200, json.dumps(issuer.metadata()))}
-        caller = await door(OAuth(issuer=issuer.issuer))
+        caller = await door(OAuthTable(issuer=issuer.issuer))
         assert await caller.status(issuer.token()) == 200
 
 
 async def test_keys_can_be_fetched_from_a_given_address(door, issuer):
     issuer.answers = {METADATA: (404, ""), OPENID: (404, "")}
-    caller = await door(OAuth(issuer=issuer.issuer, jwks_url=f"{issuer.url}/jwks"))
+    caller = await door(OAuthTable(issuer=issuer.issuer, jwks_url=f"{issuer.url}/jwks"))
     assert await caller.status(issuer.token()) == 200
     assert issuer.asked == ["/jwks"]
 
@@ -177,7 +177,9 @@ async def test_issuer_that_answers_for_ever_is_not_waited_for(door, monkeypatch)
     slow = await asyncio.start_server(trickle, "127.0.0.1", 0)
     async with slow, asyncio.timeout(30):
         host, port = slow.sockets[0].getsockname()
-        caller = await door(OAuth(issuer=f"http://{host}:{port}", jwks_url=f"http://{host}:{port}"))
+        caller = await door(
+            OAuthTable(issuer=f"http://{host}:{port}", jwks_url=f"http://{host}:{port}")
+        )
         token = jwt.encode({}, MAKERS["EdDSA"](), "EdDSA")
         assert await caller.status(token) == 503
         await ended.wait()

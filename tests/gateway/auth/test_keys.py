@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from mcp.server.auth.provider import AccessToken, principal_components
 
+from counterseal.config.tables import OAuthTable
 from counterseal.errors import StoreError
 from counterseal.operations.operator import ALL_TENANTS
 from counterseal.proposal import Principal
 from counterseal.runtime import Runtime
 from counterseal.web.identity import principal_of
-from counterseal.web.oauth import OAuth
 
 BOT = Principal(
     tenant="acme", agent="notice-agent", user="u_7", roles=["support"], scopes=["notice:send"]
@@ -148,7 +148,7 @@ async def test_nobody_is_let_in_while_the_store_can_not_be_asked(
 
 
 async def test_scopes_that_tokens_need_are_not_asked_of_keys(door, worker, operator):
-    oauth = OAuth(issuer="http://127.0.0.1:9", required_scopes=("mcp:use",))
+    oauth = OAuthTable(issuer="http://127.0.0.1:9", required_scopes=("mcp:use",))
     caller = await door(oauth, on=worker)
     text, _ = await operator.issue_key(BOT, reason="one")
     answer = await caller.get(text)
@@ -218,7 +218,7 @@ async def test_bad_credential_is_not_taken_for_none(door, worker, operator):
 
 
 async def test_scopes_that_tokens_need_are_not_asked_of_nobody(door, worker):
-    oauth = OAuth(issuer="http://127.0.0.1:9", required_scopes=("mcp:use",))
+    oauth = OAuthTable(issuer="http://127.0.0.1:9", required_scopes=("mcp:use",))
     caller = await door(oauth, on=worker, anonymous=Principal(tenant="local", agent="me"))
     answer = await caller.get()
     assert (answer.status_code, answer.json()["scopes"]) == (200, [])

@@ -1,4 +1,4 @@
-"""The API as one application: its routes, and its middleware in one list.
+"""The API as one application: its routes, its middleware in one list, and its OpenAPI document.
 
 The site passes every request under `/v1` to it, with the full path.
 """
@@ -6,13 +6,16 @@ The site passes every request under `/v1` to it, with the full path.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -25,7 +28,9 @@ from counterseal.gateway.catalogue import Catalogue
 from counterseal.keys import derived_key
 from counterseal.runtime import Runtime
 from counterseal.views import TenantView
+from counterseal.views.call_page import ObservationRow, ProblemBody
 from counterseal.web.api import approvals, calls, record, tools
+from counterseal.web.api.dependencies import ForPeople, ForPeopleAndAgents
 from counterseal.web.api.middleware import (
     DOCUMENT,
     ApiState,
@@ -37,9 +42,8 @@ from counterseal.web.api.middleware import (
     ReadResponses,
     RequestContexts,
 )
-from counterseal.web.api.openapi import document
-from counterseal.web.api.problems import RequestProblemError
-from counterseal.web.api.submit import CALLS, Submissions
+from counterseal.web.api.problems import PROBLEMS, RequestProblemError
+from counterseal.web.api.submit import CALLS, Submission, Submissions
 from counterseal.web.identity import Access, Verifier
 from counterseal.web.middleware import RequestLimits
 
@@ -100,11 +104,6 @@ def api_app(
     return _application(own, middleware), submissions
 
 
-def api_document() -> dict[str, Any]:
-    """Return the API's OpenAPI document, which is the same for every server."""
-    return document(_application((), ()), _DESCRIBED)
-
-
 async def _show_document(_: Request) -> Response:
     return Response(_document_json(), media_type="application/json")
 
@@ -162,3 +161,233 @@ def _allowed_methods(routes: Sequence[Route], path: str) -> str:
     if not methods:
         return ""
     return ", ".join(sorted(methods | {"OPTIONS"} | ({"HEAD"} if "GET" in methods else set())))
+
+
+# --- the OpenAPI document -------------------------------------------------------------------------
+
+_ABOUT: Final = """\
+Agents make calls with an API key or an OAuth token; people look and decide with a session of the
+console or a personal key. Every refusal is `application/problem+json`; every response has an
+`X-Request-Id`. Lists continue at `next`; responses to GET have an `ETag`. A parameter that an
+operation does not list is refused with 400, and so is one that is given twice.
+"""
+_AGENT: Final[Mapping[str, list[str]]] = {"agent": []}
+_PERSON: Final[Mapping[str, list[str]]] = {"person": []}
+_SCHEMES: Final = {
+    "agent": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An agent's API key (`cs_key_…`), or an OAuth access token for this server.",
+    },
+    "person": {"type": "http", "scheme": "bearer", "description": "A personal key: `cs_person_…`."},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "counterseal",
+        "description": "The console's session. Over https it is called `__Host-counterseal`.",
+    },
+    "csrf": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-CSRF-Token",
+        "description": "Required with a session for every method but GET.",
+    },
+}
+_ID: Final = {"X-Request-Id": {"$ref": "#/components/headers/RequestId"}}
+_HEADERS: Final = {
+    "RequestId": {
+        "description": "The caller's, if it is well-formed.",
+        "schema": {"type": "string"},
+    },
+    "ETag": {"description": "For `If-None-Match`.", "schema": {"type": "string"}},
+    "RetryAfter": {"description": "Seconds.", "schema": {"type": "integer"}},
+    "Authenticate": {"description": "The accepted credentials.", "schema": {"type": "string"}},
+}
+_MORE: Final = {
+    401: {"WWW-Authenticate": {"$ref": "#/components/headers/Authenticate"}},
+    409: {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}},
+    429: {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}},
+    503: {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}},
+}
+_ALWAYS: Final = (400, 401, 403, 404, 429, 500, 503)
+_OF_CHANGES: Final = (408, 409, 413, 415, 422)
+_OF_CALLS: Final = {
+    402: "A budget is used up",
+    428: "The approval was rejected, or not given in time",
+    502: "The tool's output is not valid",
+    504: "The tool did not answer in time",
+}
+_TITLES: Final = {
+    **_OF_CALLS,
+    **{known.status: known.title for known in reversed(list(PROBLEMS.values()))},
+    400: "The request is not valid",
+    403: "The credential, or the role, does not allow this",
+    409: "In progress, already decided, or changed since it was read",
+    422: "The request is valid, but can't be carried out",
+}
+
+
+def api_document() -> dict[str, Any]:
+    """Return the API's OpenAPI document, which is the same for every server.
+
+    It is FastAPI's, with what FastAPI does not know. Which credentials an operation accepts follows
+    from the view that its route depends on. Every operation lists the problems that it can answer.
+    `POST /v1/calls` is a plain route, and is described here by hand.
+    """
+    app = _application((), ())
+    described = get_openapi(title="Counterseal", version="1", description=_ABOUT, routes=app.routes)
+    parts = described["components"]
+    parts["schemas"] |= _schemas(ProblemBody, ObservationRow, Submission)
+    for name in ("HTTPValidationError", "ValidationError"):
+        parts["schemas"].pop(name, None)
+    parts["securitySchemes"] = _SCHEMES
+    parts["headers"] = _HEADERS
+    parts["responses"] = {f"Problem{status}": _problem(status) for status in sorted(_TITLES)}
+    for route, method, operation in _operations(described["paths"]):
+        _complete(operation, method, _security(route, method))
+    described["paths"]["/v1/calls"]["post"] = _submission()
+    _link(described["paths"])
+    return described
+
+
+def _operations(paths: Mapping[str, Any]) -> Iterator[tuple[APIRoute, str, dict[str, Any]]]:
+    for route in _DESCRIBED:
+        for method in route.methods or ():
+            yield route, method, paths[route.path_format][method.lower()]
+
+
+def _security(route: APIRoute, method: str) -> list[Mapping[str, Any]]:
+    session: Mapping[str, Any] = {"session": []} | ({} if method == "GET" else {"csrf": []})
+    asked = {one.call for one in route.dependant.dependencies}
+    people = _call_of(ForPeople) in asked and _call_of(ForPeopleAndAgents) not in asked
+    return [_PERSON, session] if people else [_AGENT, _PERSON, session]
+
+
+def _call_of(annotated: Any) -> Any:
+    return annotated.__metadata__[0].dependency
+
+
+def _complete(operation: dict[str, Any], method: str, security: list[Mapping[str, Any]]) -> None:
+    """Add the security, the problems, and the headers of every response."""
+    operation["security"] = security
+    responses = operation["responses"]
+    for status in [one for one in responses if one == "422"]:
+        del responses[status]
+    for response in responses.values():
+        response["headers"] = dict(_ID)
+        if method == "GET":
+            response["headers"]["ETag"] = {"$ref": "#/components/headers/ETag"}
+    if method == "GET":
+        responses["304"] = {"description": "Not modified.", "headers": dict(_ID)}
+    statuses = _ALWAYS if method == "GET" else (*_ALWAYS, *_OF_CHANGES)
+    if "approvals" in operation["tags"]:
+        statuses = (*statuses, 409)  # for an approval that can't be shown here
+    _add_problems(responses, statuses)
+
+
+def _add_problems(responses: dict[str, Any], statuses: tuple[int, ...]) -> None:
+    for status in sorted(set(statuses)):
+        responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
+
+
+def _problem(status: int) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/ProblemBody"}
+    return {
+        "description": _TITLES[status],
+        "headers": {**_ID, **_MORE.get(status, {})},
+        "content": {"application/problem+json": {"schema": schema}},
+    }
+
+
+def _schemas(*models: type[BaseModel]) -> dict[str, Any]:
+    modes: Any = [(one, "validation" if one is Submission else "serialization") for one in models]
+    _, made = models_json_schema(modes, ref_template="#/components/schemas/{model}")
+    found: dict[str, Any] = made["$defs"]
+    return found
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+def _submission() -> dict[str, Any]:
+    responses: dict[str, Any] = {
+        "200": _observed("The call was executed."),
+        "202": _observed("The call needs approval; `Location` is the approval.", held=True),
+        "207": _observed("The call was executed in part."),
+    }
+    _add_problems(responses, (*_ALWAYS, *_OF_CHANGES, *_OF_CALLS))
+    return {
+        "tags": ["calls"],
+        "summary": "Submit Call",
+        "operationId": "submit_call",
+        "description": (
+            "Submit a call. The status is the observation's; the problem of a refused call carries"
+            " the observation. Calls with the same key are executed once."
+        ),
+        "parameters": [
+            _header(
+                "Idempotency-Key",
+                "In quotes, or bare. Left out: a key derived from run and arguments.",
+                {
+                    "type": "string",
+                    "pattern": '^("[ !#-\\[\\]-~]{0,250}[!#-\\[\\]-~]"|[!#-+\\--~]{1,255})$',
+                },
+            ),
+            _header(
+                "Prefer",
+                "`wait=N`: wait up to N seconds, 30 at most, for an approval or a like call.",
+                {"type": "string", "examples": ["wait=10"], "pattern": "^wait=[0-9]{1,2}$"},
+            ),
+            _header(
+                "traceparent",
+                "The W3C trace context.",
+                {"type": "string", "pattern": "^00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]$"},
+            ),
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"$ref": "#/components/schemas/Submission"}}
+            },
+        },
+        "responses": responses,
+        "security": [_AGENT],
+    }
+
+
+def _observed(description: str, *, held: bool = False) -> dict[str, Any]:
+    text: dict[str, Any] = {"schema": {"type": "string"}}
+    headers = {
+        **_ID,
+        "Idempotent-Replayed": {"description": "true: answered from an earlier call.", **text},
+    }
+    if held:
+        headers["Location"] = {"description": "The approval.", **text}
+    schema = {"$ref": "#/components/schemas/ObservationRow"}
+    return {
+        "description": description,
+        "headers": headers,
+        "content": {"application/json": {"schema": schema}},
+    }
+
+
+def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "description": description, "schema": schema}
+
+
+def _link(paths: dict[str, Any]) -> None:
+    """Add the links from one operation to the next."""
+    calls = paths["/v1/calls"]["post"]["responses"]
+    by_call = {"call_id": "$response.body#/tool_identity/call_id"}
+    for status in ("200", "202"):
+        calls[status]["links"] = {"call": {"operationId": "show_call", "parameters": by_call}}
+    by_id = {"approval_id": "$response.body#/approval_id"}
+    for name in ("show_approval", "wait_for_approval"):
+        calls["202"]["links"][name] = {"operationId": name, "parameters": by_id}
+    made = paths["/v1/kills"]["post"]["responses"]["201"]
+    made["links"] = {
+        "undo": {"operationId": "restore", "parameters": {"kill_id": "$response.body#/id"}}
+    }
+    made = paths["/v1/grants"]["post"]["responses"]["201"]
+    by_grant = {"grant_id": "$response.body#/id"}
+    made["links"] = {"undo": {"operationId": "revoke_grant", "parameters": by_grant}}

@@ -41,7 +41,12 @@ from counterseal.web.identity import (
     same_origin,
     session_cookie,
 )
-from counterseal.web.middleware import BodyTooLargeError, RequestLimits, read_body
+from counterseal.web.middleware import (
+    BodyTooLargeError,
+    HttpMiddleware,
+    RequestLimits,
+    read_body,
+)
 
 _log = logging.getLogger("counterseal.gateway")
 
@@ -110,17 +115,14 @@ def context_of(scope: Scope) -> RequestContext:
     return context
 
 
-class RequestContexts:
+class RequestContexts(HttpMiddleware):
     """Makes the context of each request, and sends its id with the response."""
 
     def __init__(self, app: ASGIApp, state: ApiState) -> None:
-        self._app = app
+        super().__init__(app)
         self._state = state
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = _joined(scope["headers"])
         given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{getrandbits(96):024x}"
@@ -155,17 +157,14 @@ _MAX_MARKED: Final = 1024 * 1024
 """Bytes of a response for which an ETag is computed."""
 
 
-class ReadResponses:
+class ReadResponses(HttpMiddleware):
     """Answers HEAD like GET without a body, and 304 where the caller has the same response.
 
     What is read may be cached by the caller alone, and must be revalidated.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] == "POST":
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST":
             await self._app(scope, receive, send)
             return
         context, start = context_of(scope), None
@@ -210,16 +209,10 @@ def _completed(context: RequestContext, start: Message, body: bytes, *, whole: b
     return b""
 
 
-class ProblemResponses:
+class ProblemResponses(HttpMiddleware):
     """Answers what routes and middleware raise with a problem. Faults of ours are logged."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = ended = False
 
         async def watched_send(message: Message) -> None:
@@ -261,7 +254,7 @@ _MISSING: Final = (
 )
 
 
-class CallerIdentity:
+class CallerIdentity(HttpMiddleware):
     """Finds out who sends a request, and refuses unknown callers.
 
     A request with an `Authorization` header is judged by that header alone, whatever cookie comes
@@ -279,7 +272,7 @@ class CallerIdentity:
         origins: Collection[str],
         limits: RequestLimits,
     ) -> None:
-        self._app = app
+        super().__init__(app)
         self._verifier = verifier
         self._people = people
         self._origins = tuple(origins)
@@ -289,19 +282,18 @@ class CallerIdentity:
         self._anonymous = None if principal is None else verifier.anonymous(principal)
         self._https = access.resource.startswith("https:")
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            context, client = context_of(scope), scope.get("client")
-            address = client[0] if client else ""
-            if scope["path"] == DOCUMENT and context.method in ("GET", "HEAD"):
-                self._limits.count_address(address)
-            else:
-                try:
-                    context.caller = await self._identify(HTTPConnection(scope), context)
-                except RequestProblemError as problem:
-                    if problem.code == "unauthenticated":
-                        self._limits.count_address(address)
-                    raise
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        context, client = context_of(scope), scope.get("client")
+        address = client[0] if client else ""
+        if scope["path"] == DOCUMENT and context.method in ("GET", "HEAD"):
+            self._limits.count_address(address)
+        else:
+            try:
+                context.caller = await self._identify(HTTPConnection(scope), context)
+            except RequestProblemError as problem:
+                if problem.code == "unauthenticated":
+                    self._limits.count_address(address)
+                raise
         await self._app(scope, receive, send)
 
     async def _identify(self, connection: HTTPConnection, context: RequestContext) -> ApiCaller:
@@ -365,20 +357,19 @@ def _unauthenticated(detail: str, *, sent: bool = True) -> RequestProblemError:
     return RequestProblemError("unauthenticated", detail, headers={"WWW-Authenticate": challenge})
 
 
-class CallerLimits:
+class CallerLimits(HttpMiddleware):
     """Limits how often a credential may send requests, and tells the caller what is left."""
 
     def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
-        self._app = app
+        super().__init__(app)
         self._limits = limits
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            context = context_of(scope)
-            if context.caller is not None:
-                left = self._limits.count_credential(context.caller.credential)
-                if left is not None:
-                    context.extra["RateLimit"] = left
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        context = context_of(scope)
+        if context.caller is not None:
+            left = self._limits.count_credential(context.caller.credential)
+            if left is not None:
+                context.extra["RateLimit"] = left
         await self._app(scope, receive, send)
 
 
@@ -390,14 +381,11 @@ _REPEATABLE: Final = ("type",)
 """Query parameters that may be given several times."""
 
 
-class QueryParameters:
+class QueryParameters(HttpMiddleware):
     """Refuses a parameter that is given twice: each reader on the way could take another one."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and b"&" in scope["query_string"]:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if b"&" in scope["query_string"]:
             query = scope["query_string"].decode("latin-1")
             names = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
             for name in names:
@@ -409,7 +397,7 @@ class QueryParameters:
         await self._app(scope, receive, send)
 
 
-class JsonBodies:
+class JsonBodies(HttpMiddleware):
     """Reads bodies within a size and a time, and refuses what is not JSON.
 
     The application gets the whole body in one message. `lenient` are paths whose route checks the
@@ -417,12 +405,12 @@ class JsonBodies:
     """
 
     def __init__(self, app: ASGIApp, seconds: float, lenient: tuple[str, ...] = ()) -> None:
-        self._app = app
+        super().__init__(app)
         self._seconds = seconds
         self._lenient = lenient
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in _BODY_METHODS:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in _BODY_METHODS:
             await self._app(scope, receive, send)
             return
         headers = context_of(scope).headers

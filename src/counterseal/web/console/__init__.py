@@ -5,7 +5,7 @@ Pages work without JavaScript; scripts keep them current and add keyboard shortc
 To add a page:
 
 1. Write a module beside `approvals` with `routes(state) -> list[Route]`: `state.get(path, handler)`
-   and `state.post(path, handler)`. A handler is called for signed-in people only, and after a form
+   and `state.form(path, handler)`. A handler is called for signed-in people only, and after a form
    was checked (origin, session, size). Add the module to `_PAGES` for a place in the navigation.
 2. A handler takes a `PageRequest`. It reads `request.view`, which knows tenant and roles, and
    returns `await request.render("page.html", title=…, shows="/v1/…", …)`, or after a form
@@ -117,10 +117,7 @@ async def _events(request: PageRequest) -> Response:
     async def is_signed_in() -> bool:
         return await state.people.still_valid(session)
 
-    return EventStream(
-        stream(listener, is_signed_in),
-        done=listening.close,
-    )
+    return EventStream(stream(listener, is_signed_in), done=listening.close)
 
 
 async def _not_found(request: PageRequest) -> Response:

@@ -33,8 +33,7 @@ def routes(state: ConsoleState) -> list[Route]:
         state.get("/", inbox),
         state.get("/approvals", inbox),
         state.get("/approvals/{approval_id}", show),
-        state.post("/approvals/{approval_id}/decision", decide),
-        state.get("/approvals/{approval_id}/decision", back),
+        *state.form("/approvals/{approval_id}/decision", decide),
         state.get("/approvals/{approval_id}/result", result),
     ]
 
@@ -162,11 +161,6 @@ async def decide(request: PageRequest) -> Response:
     except ApprovalError as error:
         return await _request_page(request, error)
     return request.redirect(address("approvals", approval_id, "result"))
-
-
-async def back(request: PageRequest) -> Response:
-    """Go to the request when a browser reloads the answer to a form."""
-    return request.redirect(address("approvals", request.segment("approval_id")))
 
 
 async def result(request: PageRequest) -> Response:

@@ -29,10 +29,7 @@ _KINDS: Final = {
         "Reversal failed",
         "The call was to be reversed, and that failed. Its effect still stands.",
     ),
-    "execute": (
-        "Approved, but not executed",
-        "The call was approved, and executing it failed.",
-    ),
+    "execute": ("Approved, but not executed", "The call was approved, and executing it failed."),
     "notify": ("Notification failed", "A message about the call could not be delivered."),
 }
 """A title and an explanation for each kind of item."""

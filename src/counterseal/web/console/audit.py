@@ -33,8 +33,7 @@ def routes(state: ConsoleState) -> list[Route]:
     """Return the pages about the record."""
     return [
         state.get("/audit", show),
-        state.post("/audit/verify", verify),
-        state.get("/audit/verify", back),
+        *state.form("/audit/verify", verify),
         state.get("/audit/events", events),
     ]
 
@@ -42,11 +41,6 @@ def routes(state: ConsoleState) -> list[Route]:
 async def show(request: PageRequest) -> Response:
     """Show how far the record is sealed."""
     return await _page(request, verifying=False)
-
-
-async def back(request: PageRequest) -> Response:
-    """Go to the record: only the button starts a verification."""
-    return request.redirect("/audit")
 
 
 async def _page(request: PageRequest, *, verifying: bool) -> Response:

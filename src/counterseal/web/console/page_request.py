@@ -103,10 +103,7 @@ async def read_form(
         raise PageError(400, "The form did not arrive in full.") from None
     try:
         fields = parse_qsl(
-            raw.decode("utf-8"),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=_MAX_FIELDS,
+            raw.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
         )
     except ValueError:
         raise PageError(400, "The form cannot be read.") from None
@@ -170,6 +167,17 @@ class ConsoleState:
     def post(self, path: str, handler: Handler) -> Route:
         """Return the route of a form that was made for this session and tenant."""
         return self._route(path, handler, "POST", self._submitted)
+
+    def form(self, path: str, handler: Handler) -> tuple[Route, Route]:
+        """Return the routes of a form below its page: one that takes it, and one that leads back.
+
+        A browser that reloads the answer to a form asks for its address.
+        """
+
+        async def back(request: PageRequest) -> Response:
+            return request.redirect(address(*request.http.scope["path"].split("/")[1:-1]))
+
+        return self.post(path, handler), self.get(path, back)
 
     def open_get(self, path: str, handler: Handler) -> Route:
         """Return the route of a page that needs no session."""

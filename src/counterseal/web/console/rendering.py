@@ -64,10 +64,7 @@ CODES: Final[Mapping[Code, tuple[str, str]]] = {
         "A person has to approve this call, or has rejected it. Nothing was executed.",
     ),
     Code.BUDGET_EXHAUSTED: ("Budget used up", "A budget was used up. Nothing was executed."),
-    Code.RATE_LIMITED: (
-        "Too many calls",
-        "There were too many calls. Nothing was executed.",
-    ),
+    Code.RATE_LIMITED: ("Too many calls", "There were too many calls. Nothing was executed."),
     Code.TIMEOUT: (
         "No answer in time",
         "The tool did not answer in time. It is not known whether the call took effect.",

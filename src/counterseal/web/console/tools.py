@@ -31,20 +31,15 @@ def routes(state: ConsoleState) -> list[Route]:
     return [
         state.get("/tools", registry),
         state.get("/tools/{name}", show),
-        state.post("/tools/{name}/use", switch),
-        state.post("/tools/{name}/grant", grant),
-        state.post("/tools/{name}/revoke", revoke),
-        state.post("/tools/{name}/quarantine", quarantine),
-        *(
-            state.get(f"/tools/{{name}}/{form}", back)
-            for form in ("use", "grant", "revoke", "quarantine")
-        ),
+        *state.form("/tools/{name}/use", switch),
+        *state.form("/tools/{name}/grant", grant),
+        *state.form("/tools/{name}/revoke", revoke),
+        *state.form("/tools/{name}/quarantine", quarantine),
         state.get("/tools/{name}/rollout", preview_rollout),
         state.post("/tools/{name}/rollout", roll_out),
         state.get("/kill", kill_switch),
         state.post("/kill", stop),
-        state.post("/kill/restore", restore),
-        state.get("/kill/restore", back_to_switch),
+        *state.form("/kill/restore", restore),
     ]
 
 
@@ -131,11 +126,6 @@ _DONE: Final = {
 async def show(request: PageRequest) -> Response:
     """Show a tool with everything about it."""
     return await _tool_page(request)
-
-
-async def back(request: PageRequest) -> Response:
-    """Go to the tool when a browser reloads the answer to a form."""
-    return request.redirect(address("tools", request.segment("name")))
 
 
 async def _tool_page(
@@ -289,10 +279,10 @@ async def quarantine(request: PageRequest) -> Response:
 
 async def preview_rollout(request: PageRequest) -> Response:
     """Show the tool with which versions new runs would get."""
-    version, text = request.parameter("version"), request.parameter("percentage")
+    name, version = request.segment("name"), request.parameter("version")
+    text = request.parameter("percentage")
     if version is None or text is None:
-        return await back(request)
-    name = request.segment("name")
+        return request.redirect(address("tools", name))
     with parameter_errors():
         percentage = _percentage(text)
     try:
@@ -414,8 +404,3 @@ async def restore(request: PageRequest) -> Response:
     except RegistryError as error:
         return await _kill_page(request, KillTarget(), str(error), 422)
     return request.redirect(address("kill", done="restored"))
-
-
-async def back_to_switch(request: PageRequest) -> Response:
-    """Go to the kill switch when a browser reloads the answer to a form."""
-    return request.redirect("/kill")
