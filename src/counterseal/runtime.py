@@ -20,15 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from counterseal.call.admit import admit
-from counterseal.call.call import (
-    DECIDE_AGAIN,
-    BackgroundTasks,
-    Call,
-    Leases,
-    Patience,
-    Preview,
-    Tenant,
-)
+from counterseal.call.call import DECIDE_AGAIN, BackgroundTasks, Call, Leases, Preview, Tenant
 from counterseal.call.decide import decide, new_call, preview, receive
 from counterseal.call.events import emit_span, refuse, refuse_unrecorded
 from counterseal.call.execute import execute, observe
@@ -226,8 +218,8 @@ class Runtime:
         `timeout` bounds the tool, in seconds; `wait` bounds the wait for another call with the same
         key that is in progress; `progress` is called with the tool's progress reports.
         """
-        until = inf if timeout is None else self._until(timeout)
-        patience, rounds = Patience(wait), 0
+        until = inf if timeout is None else self.clock() + _seconds("timeout", timeout)
+        waits_until, rounds = time.monotonic() + _seconds("wait", wait), 0
         while rounds < _MAX_DECISIONS:
             call = new_call(
                 proposal, principal, self, until=until, progress=progress, decided_before=rounds > 0
@@ -245,7 +237,7 @@ class Runtime:
                     observed = observe(call, self)  # checked, redacted, bounded, labelled
                     end = await settle(call, observed, self)  # ONE transaction: the outcome
                 elif isinstance(end, Decision):
-                    if await wait_for_other_call(call, end, patience, self):
+                    if await wait_for_other_call(call, end, waits_until, self):
                         continue  # the other call has ended: look at its outcome
                     if end.gate == "scope" and await self.catch_up():
                         end = DECIDE_AGAIN  # an operator may have granted it on another worker
@@ -268,11 +260,6 @@ class Runtime:
             answer = refuse_unrecorded(call, error, self)
         emit_span(call, answer, self.telemetry)
         return answer
-
-    def _until(self, timeout: float) -> float:
-        if not timeout >= 0:  # also true of nan
-            raise ValueError(f"timeout must be 0 or more seconds, got {timeout!r}")
-        return self.clock() + timeout
 
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
         """Return what the gates decide. Nothing is recorded, held, spent or executed."""
@@ -350,6 +337,12 @@ class Runtime:
             _log.error("%s failed in call %s\n%s", where, call_id, error, extra=extra)
         else:
             _log.error("%s failed in call %s", where, call_id, exc_info=error)
+
+
+def _seconds(name: str, seconds: float) -> float:
+    if not seconds >= 0:  # also true of nan
+        raise ValueError(f"{name} must be 0 or more seconds, got {seconds!r}")
+    return seconds
 
 
 def _checked_reads(kind: KeepReads | str, most: int) -> tuple[KeepReads, int]:

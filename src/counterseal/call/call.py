@@ -172,20 +172,6 @@ class Call:
         return outcome.code in _MAY_HAVE_HAPPENED and not tool_reported_failure
 
 
-class Patience:
-    """How long a caller waits for another call with the same key."""
-
-    def __init__(self, seconds: float) -> None:
-        if not seconds >= 0:  # also true of nan
-            raise ValueError(f"wait must be 0 or more seconds, got {seconds!r}")
-        self._until = monotonic() + seconds if seconds else 0.0
-
-    @property
-    def left(self) -> float:
-        """Seconds that are left."""
-        return max(0.0, self._until - monotonic()) if self._until else 0.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """What would become of a call: the decisions of its gates. Nothing was executed."""

@@ -30,13 +30,7 @@ from counterseal.execution.logs import masked_trace
 from counterseal.execution.probes import ProbeError, ask
 from counterseal.gates.base import Decision, deny, hook_request, tool_context
 from counterseal.ledger.requests import AdmissionRequest, Charge
-from counterseal.observation import (
-    NOT_VERIFIED,
-    FieldError,
-    Observation,
-    VerificationHint,
-    answer,
-)
+from counterseal.observation import NOT_VERIFIED, FieldError, Observation, VerificationHint, answer
 from counterseal.observation import observe as observe_output
 
 _NO_CODE: Final = Outcome(

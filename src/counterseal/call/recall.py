@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any, Final
 
 from counterseal.audit import EventType
-from counterseal.call.call import Call, CallServices, Patience
+from counterseal.call.call import Call, CallServices
 from counterseal.call.events import count_refusal, event, event_body, note_path
 from counterseal.call.execute import observe, read_back
 from counterseal.call.settle import settle
@@ -87,12 +88,16 @@ async def read_memory(call: Call, services: CallServices, *, counters: bool = Tr
 
 
 async def wait_for_other_call(
-    call: Call, end: Decision, patience: Patience, services: CallServices
+    call: Call, end: Decision, until: float, services: CallServices
 ) -> bool:
-    """Wait until the call that holds this key has ended. Returns False on timeout."""
-    if end.rule != _IN_PROGRESS or call.key is None or not patience.left:
+    """Wait until the call that holds this key has ended. Returns False on timeout.
+
+    `until` is a moment of the monotonic clock.
+    """
+    left = until - monotonic()
+    if end.rule != _IN_PROGRESS or call.key is None or left <= 0:
         return False
-    return await services.store.wait(call.tenant, call.key, patience.left)
+    return await services.store.wait(call.tenant, call.key, left)
 
 
 # --- a key that was used before -------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
@@ -125,11 +125,7 @@ async def _write(call: Call, observation: Observation, services: CallServices) -
 
 
 def _request(
-    call: Call,
-    plain: Observation,
-    observation: Observation,
-    ending: Event,
-    services: CallServices,
+    call: Call, plain: Observation, observation: Observation, ending: Event, services: CallServices
 ) -> SettlementRequest | None:
     """Return the settling transaction; None if the event is all there is to write."""
     ctx, ok = call.ctx, observation.ok
@@ -139,10 +135,10 @@ def _request(
     unused = None if ok else _unused_approval(call, plain)
     if call.entry is None and not (seen or state or announced or mended or unused):
         return None
-    entry = None
-    if call.entry is not None:
-        entry = _settled_entry(call, call.entry, plain, observation.raw, services)
-    follow_up = _follow_up(call, entry, unused, services)
+    entry = call.entry
+    if entry is not None:
+        entry = _settled_entry(call, entry, plain, observation.raw, services)
+    follow_up = {"gives_back": unused} if entry is None else _follow_up(call, entry, services)
     return SettlementRequest(
         tenant=call.tenant,
         run_id=ctx.run.run_id,
@@ -153,10 +149,7 @@ def _request(
         events=(ending,),
         mended=mended,
         untrusted=observation.trust is Trust.UNTRUSTED,
-        again_after=follow_up.again_after,
-        keep_for=follow_up.keep_for,
-        gives_back=follow_up.gives_back,
-        due=follow_up.due,
+        **follow_up,
     )
 
 
@@ -305,34 +298,20 @@ def _stored(call: Call, observation: Observation, raw: str | None) -> dict[str, 
     return kept
 
 
-class _FollowUp(NamedTuple):
-    """What follows a settled entry, as `SettlementRequest` has it."""
-
-    again_after: float | None = None
-    keep_for: float | None = None
-    gives_back: str | None = None
-    due: Sequence[tuple[float, Due]] = ()
-
-
-def _follow_up(
-    call: Call, entry: Entry | None, unused: str | None, services: CallServices
-) -> _FollowUp:
+def _follow_up(call: Call, entry: Entry, services: CallServices) -> dict[str, Any]:
     """Return when to look again, how long to keep the answer, and what to verify."""
-    if entry is None:
-        return _FollowUp(gives_back=unused)
     contract, status = call.contract, entry.status
     if status is EntryStatus.PENDING:
         escalated = entry.phase is Phase.ESCALATED
-        return _FollowUp(again_after=None if escalated else _next_look(call, services))
+        return {"again_after": None if escalated else _next_look(call, services)}
     keep_for = contract.idempotency.ttl_seconds
     if status is EntryStatus.COMPLETED and _verifiable(contract):
         _, expected, delay = expected_state(call)
         body = {"expected": _seal_text(services.vault, entry, expected)}
-        due = ((delay, due_for(DueKind.VERIFY, entry, body)),)
-        return _FollowUp(keep_for=keep_for, due=due)
+        return {"keep_for": keep_for, "due": ((delay, due_for(DueKind.VERIFY, entry, body)),)}
     # An approval is not used up by a call that was not executed.
     gives_back = call.ctx.approval_id if status is EntryStatus.FAILED_RETRYABLE else None
-    return _FollowUp(keep_for=keep_for, gives_back=gives_back)
+    return {"keep_for": keep_for, "gives_back": gives_back}
 
 
 def _next_look(call: Call, services: CallServices) -> float:
