@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv6Address, IPv6Network, ip_address
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from counterseal.accounts.sessions import Session, Sessions
 from counterseal.accounts.users import (
@@ -48,8 +48,6 @@ _FORGET_AFTER: Final = 3600.0
 """Seconds without a failure after which the count starts again."""
 _MAX_COUNTED: Final = 20_000
 """Names and addresses that are remembered; the least recently used one goes first."""
-
-K = TypeVar("K", bound=Hashable)
 
 
 class RefusalReason(StrEnum):
@@ -273,19 +271,19 @@ class _Count:
     """Until when no attempt is allowed."""
 
 
-class _Counts(Generic[K]):
+class _Counts:
     """Failures by name, by address, or by both."""
 
     def __init__(self, allowed: int, most: int) -> None:
         self._allowed = allowed
         self._most = most
-        self._all: OrderedDict[K, _Count] = OrderedDict()
+        self._all: OrderedDict[Hashable, _Count] = OrderedDict()
 
-    def wait(self, key: K, now: float) -> float:
+    def wait(self, key: Hashable, now: float) -> float:
         count = self._all.get(key)
         return 0.0 if count is None else max(0.0, count.until - now)
 
-    def failed(self, key: K, now: float) -> None:
+    def failed(self, key: Hashable, now: float) -> None:
         count = self._all.pop(key, None)
         if count is None or now - max(count.last, count.until) >= _FORGET_AFTER:
             count = _Count()
@@ -298,14 +296,14 @@ class _Counts(Generic[K]):
         while len(self._all) > self._most:
             self._all.popitem(last=False)
 
-    def took_back(self, key: K) -> None:
+    def took_back(self, key: Hashable) -> None:
         """Uncount one failure."""
         count = self._all.get(key)
         if count is not None and count.failures > 0:
             count.failures -= 1
             count.until = 0.0  # the attempt began when no wait was left
 
-    def forget(self, key: K) -> None:
+    def forget(self, key: Hashable) -> None:
         self._all.pop(key, None)
 
 
@@ -323,9 +321,9 @@ class Lockout:
         steady: Callable[[], float] = time.monotonic,
         most: int = _MAX_COUNTED,
     ) -> None:
-        self._names: _Counts[str] = _Counts(by_name, most)
-        self._addresses: _Counts[str] = _Counts(by_address, most)
-        self._pairs: _Counts[tuple[str, str]] = _Counts(by_name, most)
+        self._names = _Counts(by_name, most)
+        """By name; by name and address where the name has signed in from the address before."""
+        self._addresses = _Counts(by_address, most)
         self._steady = steady
         self._most = most
         self._trusted: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -334,40 +332,32 @@ class Lockout:
     def begin(self, name: str, address: str) -> float:
         """Count an attempt as failed, or return the seconds until one is allowed."""
         wait = self.wait(name, address)
-        if wait > 0:
-            return wait
-        now, pair = self._steady(), (name, address)
-        if pair in self._trusted:
-            self._pairs.failed(pair, now)
-        else:
-            self._names.failed(name, now)
-        self._addresses.failed(address, now)
-        return 0.0
+        if wait <= 0:
+            now = self._steady()
+            self._names.failed(self._key(name, address), now)
+            self._addresses.failed(address, now)
+        return wait
 
     def wait(self, name: str, address: str) -> float:
         """Return the seconds until an attempt is allowed; 0: now."""
-        now, pair = self._steady(), (name, address)
-        trusted = pair in self._trusted
-        by_name = self._pairs.wait(pair, now) if trusted else self._names.wait(name, now)
+        now = self._steady()
+        by_name = self._names.wait(self._key(name, address), now)
         return max(by_name, self._addresses.wait(address, now))
 
     def passed(self, name: str, address: str) -> None:
         """Report an attempt as successful. Of the address only this attempt is uncounted."""
-        pair = (name, address)
-        if pair not in self._trusted:
-            self._names.forget(name)
-        self._pairs.forget(pair)
+        self._names.forget(self._key(name, address))
         self._addresses.took_back(address)
-        self._trusted[pair] = None
-        self._trusted.move_to_end(pair)
+        self._trusted[name, address] = None
+        self._trusted.move_to_end((name, address))
         while len(self._trusted) > self._most:
             self._trusted.popitem(last=False)
 
     def withdraw(self, name: str, address: str) -> None:
         """Report an attempt as not made after all."""
-        pair = (name, address)
-        if pair in self._trusted:
-            self._pairs.took_back(pair)
-        else:
-            self._names.took_back(name)
+        self._names.took_back(self._key(name, address))
         self._addresses.took_back(address)
+
+    def _key(self, name: str, address: str) -> Hashable:
+        pair = (name, address)
+        return pair if pair in self._trusted else name

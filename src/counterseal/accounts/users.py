@@ -58,17 +58,12 @@ T = TypeVar("T")
 class AccountServices(RegistryServices, Protocol):
     """The parts of a runtime that accounts use."""
 
-    @property
-    def store(self) -> Store: ...
-
-    @property
-    def registry(self) -> Registry: ...
+    store: Store
+    registry: Registry
+    clock: Callable[[], float]
 
     @property
     def tenants(self) -> Mapping[str, Any]: ...
-
-    @property
-    def clock(self) -> Callable[[], float]: ...
 
     def operator(self, by: str) -> Operator: ...
 

@@ -6,10 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from counterseal.canonical import thaw
-from counterseal.cli.render import counted, fields, heading, one_line, paragraph, safe, table
+from counterseal.cli.render import counted, fields, heading, line, one_line, paragraph, safe, table
 from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, Then
 from counterseal.contract.effects import EFFECTS, RISKS, Approval
 from counterseal.contract.invariants import DROP_STEP, Invariant, code_name
@@ -18,6 +16,7 @@ from counterseal.contract.schemas import Parameter, parameters
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
 _UNKNOWN = {
     OnUnknown.RETRY_SAME_KEY: "retried with the same key",
@@ -28,7 +27,7 @@ _UNKNOWN = {
 
 def card(contract: Contract, *, place: str, others: Sequence[str] = ()) -> Iterator[RenderableType]:
     """Yield the card. `place` is the contract's file and line, `others` its other versions."""
-    yield Text.assemble((safe(contract.name), "bold"), " ", (safe(contract.version), "dim"))
+    yield line((safe(contract.name), "bold"), " ", (safe(contract.version), "dim"))
     yield from _purpose(contract)
     yield heading("What it may do")
     yield fields(_posture(contract).items())
@@ -165,20 +164,18 @@ def _schema(title: str, schema: Mapping[str, Any]) -> Iterator[RenderableType]:
 def _described(row: Parameter) -> Text:
     description, bounds = one_line(row.description), one_line(row.bounds)
     between = "\n" if description and bounds else ""
-    return Text.assemble(description, between, (bounds, "dim"))
+    return line(description, between, (bounds, "dim"))
 
 
 def _rules(contract: Contract) -> Iterator[RenderableType]:
+    """Yield each rule, and what happens to a call that breaks it."""
     if contract.invariants:
         yield heading("Rules")
-        yield table(
-            [(rule.id, _otherwise(rule), one_line(rule.rule)) for rule in contract.invariants],
-            titles=("Id", "Otherwise", "Rule"),
-        )
+        rows = [(rule.id, _otherwise(rule), one_line(rule.rule)) for rule in contract.invariants]
+        yield table(rows, titles=("Id", "Otherwise", "Rule"))
 
 
 def _otherwise(rule: Invariant) -> str:
-    """Return what happens to a call that breaks the rule."""
     if rule.correct is None:
         return "rejected"
     return "step dropped" if rule.correct is DROP_STEP else "corrected"
@@ -214,60 +211,44 @@ def _limits(contract: Contract) -> list[tuple[str, str]]:
     runtime, security = contract.runtime, contract.security
     rate, cost = runtime.rate_limits, runtime.cost_profile
     tenant = f", argument {contract.tenant_argument}" if contract.tenant_argument else ""
+    hosts = f": {', '.join(contract.egress)}" if contract.egress else ""
+    isolation = contract.isolation.value
+    apart = isolation in ("process", "sandbox")
+    price = f"{cost.cost_per_call:g} {cost.currency} a {cost.cost_unit}"
     return [
         ("Scopes", ", ".join(security.required_scopes) or "none"),
         ("Tenants", f"kept apart{tenant}" if security.tenant_scoped else "shared by all"),
         ("Data", security.data_classification.value),
-        ("Network", _network(contract)),
+        ("Network", f"{security.egress_policy.value}{hosts}"),
         ("Secrets", "" if not contract.secrets else security.secrets_boundary.value),
-        ("Isolation", _isolation(contract)),
+        ("Isolation", f"{isolation}{f', {contract.memory_mb} MB' if apart else ''}"),
         ("Timeout", _seconds(runtime.timeout_ms / 1000)),
         ("Retries", f"up to {runtime.max_retries}" if runtime.max_retries else "none"),
         ("Rate", f"{rate.max_requests} calls in {_seconds(rate.window_sec)}"),
-        (
-            "Cost",
-            f"{cost.cost_per_call:g} {cost.currency} a {cost.cost_unit}"
-            if cost.cost_per_call
-            else "",
-        ),
+        ("Cost", price if cost.cost_per_call else ""),
         ("Output size", f"at most {contract.max_output_bytes:,} bytes"),
     ]
-
-
-def _network(contract: Contract) -> str:
-    hosts = f": {', '.join(contract.egress)}" if contract.egress else ""
-    return f"{contract.security.egress_policy.value}{hosts}"
-
-
-def _isolation(contract: Contract) -> str:
-    apart = contract.isolation.value in ("process", "sandbox")
-    return f"{contract.isolation.value}{f', {contract.memory_mb} MB' if apart else ''}"
 
 
 def _failures(contract: Contract) -> list[tuple[str, str]]:
     errors = contract.error_contract
     own = contract.observability.error_taxonomy_mapping
+    mutates = contract.effect is None or EFFECTS[contract.effect].mutates
     return [
         ("Repairable", ", ".join(errors.repairable_errors)),
         ("Retryable", ", ".join(errors.retryable_errors)),
         ("Fails closed", ", ".join(errors.fail_closed_errors)),
         ("Escalated", ", ".join(errors.escalation_errors)),
         ("Own errors", ", ".join(f"{name} → {code}" for name, code in own.items())),
-        ("No answer", _UNKNOWN[contract.on_unknown] if _mutates(contract) else ""),
+        ("No answer", _UNKNOWN[contract.on_unknown] if mutates else ""),
         ("Resource", contract.resource or ""),
-        *((name.replace("_", " ").capitalize(), _hook(contract, name)) for name in _HOOKS),
+        ("Probe", _hook(contract.probe)),
+        ("Preview", _hook(contract.preview)),
+        ("Read back", _hook(contract.read_back)),
     ]
 
 
-def _mutates(contract: Contract) -> bool:
-    return contract.effect is None or EFFECTS[contract.effect].mutates
-
-
-_HOOKS = ("probe", "preview", "read_back")
-
-
-def _hook(contract: Contract, name: str) -> str:
-    hook = getattr(contract, name)
+def _hook(hook: Any) -> str:
     return code_name(hook) if callable(hook) else hook or ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
@@ -333,11 +333,12 @@ def _line(text: str, style: str = "") -> RenderableType:
 
 def _spelt_out(value: Any) -> str:
     """Return a value as text, with invisible characters written by name."""
+    from counterseal.canonical import thaw
     from counterseal.contract.sources.mcp import visible
 
     if isinstance(value, str):
         return visible(value)
-    return visible("\n".join(_json_lines(_plain(value), max(20, console().width - 8))))
+    return visible("\n".join(_json_lines(thaw(value), max(20, console().width - 8))))
 
 
 def _json_lines(value: Any, width: int) -> Iterator[str]:
@@ -356,12 +357,6 @@ def _json_lines(value: Any, width: int) -> Iterator[str]:
         lines[-1] += "," if index < len(value) - 1 else ""
         yield from (f"  {line}" for line in lines)
     yield last
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _short_hash(digest: str) -> str:
@@ -404,6 +399,7 @@ def _name_record(finding: LockFinding) -> dict[str, Any]:
 
 
 def _finding_record(finding: LockFinding) -> dict[str, Any]:
+    from counterseal.canonical import thaw
     from counterseal.contract.sources.mcp import describe
 
     before, after = (finding.pin.definition if finding.pin else None), finding.definition
@@ -419,8 +415,8 @@ def _finding_record(finding: LockFinding) -> dict[str, Any]:
                 "pointer": change.pointer,
                 "kind": change.kind.value,
                 "text": change.text,
-                "before": _plain(change.before),
-                "after": _plain(change.after),
+                "before": thaw(change.before),
+                "after": thaw(change.after),
             }
             for change in changes
         ],

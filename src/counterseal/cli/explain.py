@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.codes import Code, Response
-    from counterseal.observation.envelope import FieldError
 
 OTHER_RULES = {
     "compensation-arguments": "compensation tool can be called with what a call leaves",
@@ -107,7 +105,7 @@ def _record(response: Response) -> dict[str, Any]:
 
 
 def _full_record(response: Response) -> dict[str, Any]:
-    meaning = meanings()[response.code]
+    meaning = MEANINGS[response.code]
     return {
         **_record(response),
         "cause": meaning.cause,
@@ -133,7 +131,7 @@ def _rule_page(rule: dict[str, str]) -> Iterator[RenderableType]:
 
 
 def _code_page(response: Response) -> Iterator[RenderableType]:
-    meaning = meanings()[response.code]
+    meaning = MEANINGS[response.code]
     yield f"{response.code}  {response.status}"
     yield heading("Cause")
     yield paragraph(meaning.cause)
@@ -159,13 +157,15 @@ class Meaning(NamedTuple):
     do: str
     reason: str = ""
     """A reason that a gate could give. Some codes need none."""
-    error: FieldError | None = None
+    error: tuple[str, str, str, str, str] | None = None
+    """The values of a FieldError."""
     tool: str = "send_notice"
 
 
 def _example(code: Code, meaning: Meaning) -> str:
     """Return what an agent would read."""
     from counterseal.observation import refusal
+    from counterseal.observation.envelope import FieldError
 
     observation = refusal(
         code,
@@ -173,167 +173,138 @@ def _example(code: Code, meaning: Meaning) -> str:
         call_id="",
         timestamp=0.0,
         reason=meaning.reason,
-        errors=() if meaning.error is None else (meaning.error,),
+        errors=() if meaning.error is None else (FieldError(*meaning.error),),
     )
     return observation.for_model()
 
 
-@cache
-def meanings() -> Mapping[Code, Meaning]:
-    """Return the meaning of every code. Built on first use: it imports the observation package."""
-    return {**_meanings_of_arguments(), **_meanings_of_rules(), **_meanings_of_outcomes()}
-
-
-def _meanings_of_arguments() -> Mapping[Code, Meaning]:
-    """Codes of calls whose arguments are wrong."""
-    from counterseal.codes import Code
-    from counterseal.observation.envelope import FieldError
-
-    return {
-        Code.SYNTACTIC_PARSE_FAIL: Meaning(
-            cause="The arguments are not one JSON object: cut off, with text around it, with "
-            "a duplicate key, too deep or too large.",
-            do="Return the observation to the model. If it keeps happening, look for code "
-            "that cuts or wraps the model's output.",
-            reason="The arguments end too early.",
-        ),
-        Code.STRUCTURAL_VIOLATION: Meaning(
-            cause="A field is missing or not declared, or this caller has no tool of that name.",
-            do="Return the observation to the model; it lists every field. For an unknown "
-            "tool, check that it is registered, and for this tenant.",
-            error=FieldError("/recipient", "recipient is missing", "", "present", "missing"),
-        ),
-        Code.TYPE_MISMATCH: Meaning(
-            cause="A field has another type than the contract's schema declares.",
-            do="Return the observation to the model. If models often get the same field "
-            "wrong, improve its description.",
-            error=FieldError("/copies", "copies must be integer", "", "integer", "string"),
-        ),
-        Code.OUT_OF_BOUNDS: Meaning(
-            cause="A value has the right type and breaks a limit: length, range, pattern, choice.",
-            do="Return the observation to the model. If legitimate calls break the limit, "
-            "change the contract.",
-            error=FieldError("/copies", "copies is too large", "", "at most 5", "integer"),
-        ),
-        Code.SEMANTIC_INVALIDITY: Meaning(
-            cause="The arguments are well formed and break one of the contract's invariants, "
-            "or repeat a repeatable call without an operation id.",
-            do="Let the agent plan again or ask its user. If a wrong call has exactly one "
-            "right form, give the invariant a corrector.",
-            reason="The refund is no larger than the order.",
-            tool="refund_order",
-        ),
-        Code.SIGNATURE_MISMATCH: Meaning(
-            cause="The key was used before, with other arguments.",
-            do="Give a new operation a new key. If the arguments should have been the "
-            "same, find out why they changed: it can be an attack.",
-            reason="The key was used for another request.",
-        ),
-    }
-
-
-def _meanings_of_rules() -> Mapping[Code, Meaning]:
-    """Codes of calls that are not allowed, or not yet."""
-    from counterseal.codes import Code
-
-    return {
-        Code.PERMISSION_DENIED: Meaning(
-            cause="A grant, scope, role, tenant, version or risk limit does not allow the "
-            "call; or the tool is disabled, killed, or outside of the run's purpose.",
-            do="The rule of the scope gate says which one. Grant it if the agent should "
-            "have it; no other wording of the call helps.",
-            reason="send_notice needs the scopes notice:send.",
-        ),
-        Code.POLICY_VIOLATION: Meaning(
-            cause="A policy rule denied the call, no rule allowed it, or a rule could not be "
-            "evaluated.",
-            do="Find the rule that the decision names with `counterseal policy show`, and "
-            "add the call as a case for `counterseal policy test`.",
-            reason="At night only people on call may change anything.",
-        ),
-        Code.STALE_STATE: Meaning(
-            cause="The probe found the target missing, or in another version than the one "
-            "approved, proposed against, or last seen by this run.",
-            do="Let the agent read the target again and plan again. An approval for the "
-            "old version is void.",
-            reason="The target has changed since it was seen.",
-        ),
-        Code.CONFIRMATION_MISSING: Meaning(
-            cause="The effect or a policy requires a person's approval, and there is none for"
-            " exactly these arguments.",
-            do="Let an approver decide on the approval id. After that, as the contract "
-            "says, either a reconciler executes the call or the agent proposes it "
-            "again; the same proposal gets the result in both cases. Changed arguments "
-            "need a new approval.",
-            reason="A person must approve a call that reaches people or systems outside.",
-        ),
-        Code.BUDGET_EXHAUSTED: Meaning(
-            cause="One more call would exceed a budget of the run, the tool, the grant or the"
-            " tenant.",
-            do="The rule names the budget. Raise it where it is set, or end the run: an "
-            "agent that spends a whole budget is often in a loop.",
-            reason="The budget run.tool.send_notice is spent. More can be granted by an operator.",
-        ),
-        Code.RATE_LIMITED: Meaning(
-            cause="The tenant called the tool more often than its contract's rate limit allows.",
-            do="Wait as long as the observation says, and retry the same call. Raise "
-            "`rate_limits` in the contract if the tool can take more.",
-            reason="Too many calls in a short time.",
-        ),
-        Code.IDEMPOTENCY_CONFLICT: Meaning(
-            cause="The same operation is in progress, its outcome is not known yet, or its "
-            "answer is no longer kept.",
-            do="Wait, and retry with the same key. If the outcome stays unknown, find out "
-            "what happened before anything runs again.",
-            reason="A call with the same key is under way.",
-        ),
-    }
-
-
-def _meanings_of_outcomes() -> Mapping[Code, Meaning]:
-    """Codes of calls that were executed."""
-    from counterseal.codes import Code
-
-    return {
-        Code.SUCCESS: Meaning(
-            cause="Every gate allowed the call, the tool returned, and its output fits its schema.",
-            do="Nothing. Read the warnings: they say what was corrected.",
-        ),
-        Code.PARTIAL_SUCCESS: Meaning(
-            cause="The tool did several things and reported that some of them did not succeed.",
-            do="Read the failed steps in the data. Propose only those again, never the whole call.",
-        ),
-        Code.TIMEOUT: Meaning(
-            cause="The tool did not answer within its `timeout_ms`. It may have taken effect.",
-            do="Retry with the same key only; a new key could execute it twice. Look into "
-            "the tool, or give it more time.",
-            reason="The tool did not answer in time.",
-        ),
-        Code.DEPENDENCY_UNAVAILABLE: Meaning(
-            cause="Something that the tool needs did not answer: a service, a secret that is "
-            "not configured, the code itself, or the probe of the target.",
-            do="Read the log entries with the call's id. Retry the same call when the "
-            "dependency is back.",
-            reason="Something that the tool needs is not available.",
-        ),
-        Code.OBSERVATION_NORMALIZATION_FAIL: Meaning(
-            cause="The tool ran and returned something that its output schema does not allow.",
-            do="Fix the tool, or its output schema. Do not repeat the call: it has taken effect.",
-        ),
-        Code.COMPENSATION_REQUIRED: Meaning(
-            cause="A later step failed after this one had taken effect, so this one must be "
-            "reversed.",
-            do="Run the contract's compensation tool, or have a person reverse it.",
-        ),
-        Code.COMPENSATION_FAILED: Meaning(
-            cause="The reversal of a step failed. The system at the destination is in a half-"
-            "changed state.",
-            do="Stop the run. A person has to compare both records and correct them by hand.",
-        ),
-        Code.UNKNOWN_ERROR: Meaning(
-            cause="The tool or a gate raised an error that no mapping names.",
-            do="Read the log entries with the call's id. Map expected errors with "
-            "`error_taxonomy_mapping` in the contract.",
-            reason="The tool failed.",
-        ),
-    }
+MEANINGS: Mapping[str, Meaning] = {
+    "SYNTACTIC_PARSE_FAIL": Meaning(
+        cause="The arguments are not one JSON object: cut off, with text around it, with a "
+        "duplicate key, too deep or too large.",
+        do="Return the observation to the model. If it keeps happening, look for code that cuts "
+        "or wraps the model's output.",
+        reason="The arguments end too early.",
+    ),
+    "STRUCTURAL_VIOLATION": Meaning(
+        cause="A field is missing or not declared, or this caller has no tool of that name.",
+        do="Return the observation to the model; it lists every field. For an unknown tool, check "
+        "that it is registered, and for this tenant.",
+        error=("/recipient", "recipient is missing", "", "present", "missing"),
+    ),
+    "TYPE_MISMATCH": Meaning(
+        cause="A field has another type than the contract's schema declares.",
+        do="Return the observation to the model. If models often get the same field wrong, "
+        "improve its description.",
+        error=("/copies", "copies must be integer", "", "integer", "string"),
+    ),
+    "OUT_OF_BOUNDS": Meaning(
+        cause="A value has the right type and breaks a limit: length, range, pattern, choice.",
+        do="Return the observation to the model. If legitimate calls break the limit, change the "
+        "contract.",
+        error=("/copies", "copies is too large", "", "at most 5", "integer"),
+    ),
+    "SEMANTIC_INVALIDITY": Meaning(
+        cause="The arguments are well formed and break one of the contract's invariants, or "
+        "repeat a repeatable call without an operation id.",
+        do="Let the agent plan again or ask its user. If a wrong call has exactly one right form, "
+        "give the invariant a corrector.",
+        reason="The refund is no larger than the order.",
+        tool="refund_order",
+    ),
+    "SIGNATURE_MISMATCH": Meaning(
+        cause="The key was used before, with other arguments.",
+        do="Give a new operation a new key. If the arguments should have been the same, find out "
+        "why they changed: it can be an attack.",
+        reason="The key was used for another request.",
+    ),
+    "PERMISSION_DENIED": Meaning(
+        cause="A grant, scope, role, tenant, version or risk limit does not allow the call; or "
+        "the tool is disabled, killed, or outside of the run's purpose.",
+        do="The rule of the scope gate says which one. Grant it if the agent should have it; no "
+        "other wording of the call helps.",
+        reason="send_notice needs the scopes notice:send.",
+    ),
+    "POLICY_VIOLATION": Meaning(
+        cause="A policy rule denied the call, no rule allowed it, or a rule could not be "
+        "evaluated.",
+        do="Find the rule that the decision names with `counterseal policy show`, and add the "
+        "call as a case for `counterseal policy test`.",
+        reason="At night only people on call may change anything.",
+    ),
+    "STALE_STATE": Meaning(
+        cause="The probe found the target missing, or in another version than the one approved, "
+        "proposed against, or last seen by this run.",
+        do="Let the agent read the target again and plan again. An approval for the old version "
+        "is void.",
+        reason="The target has changed since it was seen.",
+    ),
+    "CONFIRMATION_MISSING": Meaning(
+        cause="The effect or a policy requires a person's approval, and there is none for exactly "
+        "these arguments.",
+        do="Let an approver decide on the approval id. After that, as the contract says, either a "
+        "reconciler executes the call or the agent proposes it again; the same proposal gets the "
+        "result in both cases. Changed arguments need a new approval.",
+        reason="A person must approve a call that reaches people or systems outside.",
+    ),
+    "BUDGET_EXHAUSTED": Meaning(
+        cause="One more call would exceed a budget of the run, the tool, the grant or the tenant.",
+        do="The rule names the budget. Raise it where it is set, or end the run: an agent that "
+        "spends a whole budget is often in a loop.",
+        reason="The budget run.tool.send_notice is spent. More can be granted by an operator.",
+    ),
+    "RATE_LIMITED": Meaning(
+        cause="The tenant called the tool more often than its contract's rate limit allows.",
+        do="Wait as long as the observation says, and retry the same call. Raise `rate_limits` in "
+        "the contract if the tool can take more.",
+        reason="Too many calls in a short time.",
+    ),
+    "IDEMPOTENCY_CONFLICT": Meaning(
+        cause="The same operation is in progress, its outcome is not known yet, or its answer is "
+        "no longer kept.",
+        do="Wait, and retry with the same key. If the outcome stays unknown, find out what "
+        "happened before anything runs again.",
+        reason="A call with the same key is under way.",
+    ),
+    "SUCCESS": Meaning(
+        cause="Every gate allowed the call, the tool returned, and its output fits its schema.",
+        do="Nothing. Read the warnings: they say what was corrected.",
+    ),
+    "PARTIAL_SUCCESS": Meaning(
+        cause="The tool did several things and reported that some of them did not succeed.",
+        do="Read the failed steps in the data. Propose only those again, never the whole call.",
+    ),
+    "TIMEOUT": Meaning(
+        cause="The tool did not answer within its `timeout_ms`. It may have taken effect.",
+        do="Retry with the same key only; a new key could execute it twice. Look into the tool, "
+        "or give it more time.",
+        reason="The tool did not answer in time.",
+    ),
+    "DEPENDENCY_UNAVAILABLE": Meaning(
+        cause="Something that the tool needs did not answer: a service, a secret that is not "
+        "configured, the code itself, or the probe of the target.",
+        do="Read the log entries with the call's id. Retry the same call when the dependency is "
+        "back.",
+        reason="Something that the tool needs is not available.",
+    ),
+    "OBSERVATION_NORMALIZATION_FAIL": Meaning(
+        cause="The tool ran and returned something that its output schema does not allow.",
+        do="Fix the tool, or its output schema. Do not repeat the call: it has taken effect.",
+    ),
+    "COMPENSATION_REQUIRED": Meaning(
+        cause="A later step failed after this one had taken effect, so this one must be reversed.",
+        do="Run the contract's compensation tool, or have a person reverse it.",
+    ),
+    "COMPENSATION_FAILED": Meaning(
+        cause="The reversal of a step failed. The system at the destination is in a half-changed "
+        "state.",
+        do="Stop the run. A person has to compare both records and correct them by hand.",
+    ),
+    "UNKNOWN_ERROR": Meaning(
+        cause="The tool or a gate raised an error that no mapping names.",
+        do="Read the log entries with the call's id. Map expected errors with "
+        "`error_taxonomy_mapping` in the contract.",
+        reason="The tool failed.",
+    ),
+}
+"""By code."""

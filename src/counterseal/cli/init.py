@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
-from counterseal.cli.render import fail, render
+from counterseal.cli.render import fail, render, write_files
 
 TARGETS = {
     "counterseal.toml": "counterseal.toml",
@@ -40,11 +39,10 @@ def init(
             f"{', '.join(existing)} already {'exists' if len(existing) == 1 else 'exist'}.",
             "Nothing was written. Choose another folder: counterseal init DIR",
         )
-    try:
-        _write(directory)
-    except OSError as error:
-        fail(f"{error.filename or directory}: {error.strerror}.", "Nothing was written.")
-    steps = [*_change_folder(directory), *STEPS]
+    templates = files("counterseal.cli.templates")
+    contents = map(templates.joinpath, TARGETS.values())
+    write_files({path: one.read_text("utf-8") for path, one in zip(targets, contents, strict=True)})
+    steps = [*([] if directory.resolve() == Path.cwd() else [f"cd {directory}"]), *STEPS]
     created = [str(path) for path in targets]
     page = [
         *(f"created  {path}" for path in created),
@@ -53,27 +51,3 @@ def init(
         *(f"  {step}" for step in steps),
     ]
     render({"created": created, "next": steps}, lambda: page, as_json=as_json)
-
-
-def _change_folder(directory: Path) -> list[str]:
-    return [] if directory.resolve() == Path.cwd() else [f"cd {directory}"]
-
-
-def _write(directory: Path) -> None:
-    """Write all files, or none."""
-    templates = files("counterseal.cli.templates")
-    written: list[Path] = []
-    try:
-        for name, template in TARGETS.items():
-            target = directory / name
-            missing = [folder for folder in target.parents if not folder.exists()]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            written.extend(reversed(missing))
-            with target.open("xb") as stream:
-                written.append(target)
-                stream.write(templates.joinpath(template).read_bytes())
-    except OSError:
-        for path in reversed(written):
-            with suppress(OSError):
-                path.rmdir() if path.is_dir() else path.unlink()
-        raise

@@ -113,7 +113,7 @@ def contracts_at(paths: list[Path]) -> tuple[Discovered, ...]:
     progress = Progress()
     settings = project_settings_if_any()
     try:
-        declared = settings.tool_paths(settings.file) if settings else ()
+        declared = settings.tool_paths() if settings else ()
         wanted = paths or declared or (Path(),)
         contracts = discover(wanted, beside=declared if paths else (), progress=progress)
     except ConfigError as error:
@@ -141,7 +141,7 @@ def declared_tools(settings: Settings) -> Registry:
 
     progress, registry = Progress(), Registry()
     try:
-        contracts = discover(settings.tool_paths(settings.file), progress=progress)
+        contracts = discover(settings.tool_paths(), progress=progress)
     except ConfigError as error:
         fail(str(error))
     finally:

@@ -49,7 +49,7 @@ def open_runtime(
     Raises ConfigError, ContractError, PolicyError or StoreError if something that the settings name
     can't be used.
     """
-    contracts = discover(settings.tool_paths(settings.file), progress=progress)
+    contracts = discover(settings.tool_paths(), progress=progress)
     _refuse_errors(problem for item in contracts for problem in item.problems)
     source = secrets_of(settings) if secrets is None else secrets
     lease = settings.store.lease_seconds
@@ -57,7 +57,7 @@ def open_runtime(
     runtime = Runtime.open(
         url or settings.store_url() or "memory:",
         policy=_policy(settings),
-        plan_rules=load_plan_rules(*settings.planning_paths(settings.file)),
+        plan_rules=load_plan_rules(*settings.planning_paths()),
         secrets=source,
         tenants={name: _tenant(table) for name, table in settings.tenants.items()},
         pii=settings.policy.pii,
@@ -90,7 +90,7 @@ def _refuse_errors(problems: Iterable[Problem]) -> None:
 
 
 def _policy(settings: Settings) -> Policy:
-    paths = settings.policy_paths(settings.file)
+    paths = settings.policy_paths()
     return Policy.load(*paths, overlays=settings.overlay_paths())
 
 

@@ -106,17 +106,17 @@ class Settings(Table):
         """Return the folder for files of tools, which is created on first use."""
         return None if self.files.path is None else self._file.parent / self.files.path
 
-    def tool_paths(self, file: Path) -> tuple[Path, ...]:
+    def tool_paths(self) -> tuple[Path, ...]:
         """Return files and folders of contracts. Raises ConfigError if one does not exist."""
-        return _existing(file, "tools.paths", self.tools.paths)
+        return _existing(self._file, "tools.paths", self.tools.paths)
 
-    def policy_paths(self, file: Path) -> tuple[Path, ...]:
+    def policy_paths(self) -> tuple[Path, ...]:
         """Return the policy files. Raises ConfigError if one does not exist."""
-        return _existing(file, "policy.paths", self.policy.paths)
+        return _existing(self._file, "policy.paths", self.policy.paths)
 
-    def planning_paths(self, file: Path) -> tuple[Path, ...]:
+    def planning_paths(self) -> tuple[Path, ...]:
         """Return the files of plan rules. Raises ConfigError if one does not exist."""
-        return _existing(file, "planning.paths", self.planning.paths)
+        return _existing(self._file, "planning.paths", self.planning.paths)
 
     def lock_path(self) -> Path:
         """Return the file of accepted definitions, existing or not."""

@@ -177,21 +177,13 @@ class NotificationsTable(Table):
     def _check(self) -> NotificationsTable:
         for name in ("webhook", "console"):
             url = getattr(self, name)
-            if url is not None and not _is_web_url(url):
-                raise ValueError(f"{name}: must be an http or https URL, got {url!r}")
+            if url is not None and (fault := url_fault(url)):
+                raise ValueError(f"{name}: {fault}")
         if self.webhook is not None and self.secret is None:
             raise ValueError("secret: a webhook is signed; name the secret to sign with")
         if self.webhook is None and (self.secret or self.console):
             raise ValueError("webhook: missing; without it no notifications are sent")
         return self
-
-
-def _is_web_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        return False
 
 
 # [upstreams.NAME] --------------------------------------------------------------------------------

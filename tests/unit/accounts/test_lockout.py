@@ -111,7 +111,7 @@ def test_memory_is_bounded(steady):
         lockout.begin(f"user{n}", f"192.0.2.{n}")
         lockout.passed(f"user{n}", f"192.0.2.{n}")
         lockout.begin(f"other{n}", f"192.0.2.{n}")
-    for counts in (lockout._names, lockout._addresses, lockout._pairs):
+    for counts in (lockout._names, lockout._addresses):
         assert len(counts._all) <= 10
     assert len(lockout._trusted) <= 10
 

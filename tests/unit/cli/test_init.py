@@ -80,7 +80,7 @@ def test_folder_that_is_a_file_is_named(run, write):
     write("taken", "x")
     result = run("init", "taken")
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: taken")
+    assert result.stderr.startswith("Error: Can't write taken")
 
 
 def test_failure_half_way_leaves_nothing_behind(run, write, folder):

@@ -21,7 +21,7 @@ def test_paths_are_seen_from_the_file(tmp_path):
     (tmp_path / "tools.py").touch()
     (tmp_path / "contracts").mkdir()
     settings = load_settings(file)
-    assert settings.tool_paths(file) == (tmp_path / "tools.py", tmp_path / "contracts")
+    assert settings.tool_paths() == (tmp_path / "tools.py", tmp_path / "contracts")
 
 
 def test_empty_file_means_the_folder_itself(tmp_path):
@@ -30,7 +30,7 @@ def test_empty_file_means_the_folder_itself(tmp_path):
     settings = load_settings(file)
     assert settings.model_dump() == Settings().model_dump()
     assert settings.file == file
-    assert settings.tool_paths(file) == (tmp_path,)
+    assert settings.tool_paths() == (tmp_path,)
 
 
 def test_nearest_file_above_is_found(tmp_path):
@@ -115,10 +115,10 @@ def test_path_that_is_not_there_is_named_with_its_key(tmp_path):
     file = tmp_path / "counterseal.toml"
     settings = Settings.model_validate({"tools": {"paths": ["gone.py"]}})
     with pytest.raises(ConfigError, match=r"tools\.paths: 'gone.py' does not exist"):
-        settings.tool_paths(file)
+        settings.tool_paths()
     settings = Settings.model_validate({"policy": {"paths": ["gone.yaml"]}})
     with pytest.raises(ConfigError, match=r"policy\.paths: 'gone.yaml' does not exist"):
-        settings.policy_paths(file)
+        settings.policy_paths()
 
 
 def test_file_that_cannot_be_opened_is_named(tmp_path):
