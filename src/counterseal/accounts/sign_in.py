@@ -117,7 +117,8 @@ class SignIn:
             await self._record(self._failure(user, known_as, source, address))
             return SignInRefused(RefusalReason.WRONG)
         self._lockout.passed(known_as, address)
-        await self._record(self._success(active, source))
+        facts = {"source": source[:100]}
+        await self._record(self._events(EventType.SIGNED_IN, "signed in", active, facts))
         return await self._rehashed(active, password)
 
     async def _rehashed(self, user: User, password: str) -> User:
@@ -129,10 +130,6 @@ class SignIn:
             return await Accounts(operator, self._passwords).rehash(user, password)
         except CountersealError:
             return user  # the next sign-in tries again
-
-    def _success(self, user: User, source: str) -> Iterable[Event]:
-        facts = {"source": source[:100]}
-        return self._events(EventType.SIGNED_IN, "signed in", user, facts)
 
     def _failure(self, user: User | None, name: str, source: str, address: str) -> Iterable[Event]:
         """Events of a failed attempt.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from counterseal.audit import Caller, Event
+    from counterseal.audit import Event
     from counterseal.audit.chain import Checkpoint
     from counterseal.audit.verify import AuditFinding, Report
     from counterseal.ledger.requests import EventFilter
@@ -156,7 +156,11 @@ async def _requesting_calls(
 def _event_pages(events: Sequence[tuple[str, Event]]) -> Iterator[RenderableType]:
     """Yield events in a table for each call."""
     for caller, group in groupby((event for _, event in events), lambda event: event.caller):
-        yield _call_heading(caller)
+        if caller.call_id:
+            about = f"  {one_line(caller.tool)}", (f"  {one_line(caller.agent)}", "dim")
+            yield line((one_line(caller.call_id), "bold"), *about)
+        else:
+            yield line(("(no call)", "bold"))
         yield table(
             (
                 f"{_time(event):%Y-%m-%d %H:%M:%S}",
@@ -186,16 +190,6 @@ def _call_page(call_id: str, events: Sequence[tuple[str, Event]]) -> Iterator[Re
         for _, event in events
     ]
     yield table(rows, titles=("Time", "Event", "Decision", "Code and details"))
-
-
-def _call_heading(caller: Caller) -> Text:
-    if not caller.call_id:
-        return line(("(no call)", "bold"))
-    return line(
-        (one_line(caller.call_id), "bold"),
-        f"  {one_line(caller.tool)}",
-        (f"  {one_line(caller.agent)}", "dim"),
-    )
 
 
 def _event_type(event: Event, width: int = 0) -> Text:
@@ -368,8 +362,12 @@ def seal(
 
     async def seal_all(opened: Store) -> list[tuple[str, Checkpoint | None, Checkpoint | None]]:
         names = [tenant] if tenant is not None else await opened.tenants()
-        new = {name: await seal_store(opened, name, signer, time.time()) for name in names}
-        return [(name, new[name], _latest(await opened.checkpoints(name))) for name in names]
+        results = []
+        for name in names:
+            new = await seal_store(opened, name, signer, time.time())
+            known = await opened.checkpoints(name)
+            results.append((name, new, max(known, key=lambda one: one.number, default=None)))
+        return results
 
     for name, new, latest in with_store(store, seal_all):
         if as_json and latest is not None:
@@ -379,10 +377,6 @@ def seal(
         else:
             segments = counted(len(new.heads), "segment")
             print(f"{name}: checkpoint {new.number} seals {segments}, {new.hash.hex()[:16]}")
-
-
-def _latest(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-    return max(checkpoints, key=lambda checkpoint: checkpoint.number, default=None)
 
 
 # Verifying ---------------------------------------------------------------------------------------

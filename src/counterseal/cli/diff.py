@@ -76,9 +76,12 @@ def diff(
     is accepted. Exits with 1 if a tool is not accepted or an upstream is unreachable.
     """
     require_packages("mcp")
+    from counterseal.contract.sources.mcp import Lock
+
     settings = project_settings()
     names = _upstreams(settings, server)
-    lock = _load_lock(settings)
+    with errors_end_the_command("nothing was compared"):
+        lock = Lock.load(settings.lock_path())
     listings = list_upstreams(settings, names)
     findings = _compare(lock, listings, settings, server, tool)
     if not listings and not findings:
@@ -118,13 +121,6 @@ def _upstreams(settings: Settings, server: str | None) -> list[str]:
             f"Its upstreams: {known}. `counterseal import` prints the entry for a new one.",
         )
     return [server]
-
-
-def _load_lock(settings: Settings) -> Lock:
-    from counterseal.contract.sources.mcp import Lock
-
-    with errors_end_the_command("nothing was compared"):
-        return Lock.load(settings.lock_path())
 
 
 def _compare(
@@ -268,7 +264,7 @@ def _finding_page(finding: LockFinding) -> Iterator[RenderableType]:
     title = heading(f"{finding.server} {finding.tool}")
     title.append(f"  {finding.state.value}", style=_STYLES[finding.state.value])
     if finding.definition is not None:
-        title.append(f"  {_short_hash(finding.definition.hash)}", style="dim")
+        title.append(f"  {finding.definition.hash[:19]}", style="dim")
     yield title
     pin = finding.pin
     if pin is not None:
@@ -294,20 +290,11 @@ def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
 
 def _marked(mark: str, text: str, style: str) -> RenderableType:
     """Return each line with its mark; wrapped parts are indented below the text."""
-    lines = [
-        f"{mark if first else ' '} {part}"
-        for line in text.split("\n")
-        for first, part in _wrapped(line)
-    ]
+    width, lines = max(20, console().width - 6), []
+    for one in text.split("\n"):
+        first, *rest = wrap(one, width, drop_whitespace=False, break_on_hyphens=False) or [""]
+        lines += [f"{mark} {first}", *(f"  {part}" for part in rest)]
     return paragraph("\n".join(lines), style=style, indent=4)
-
-
-def _wrapped(line: str) -> list[tuple[bool, str]]:
-    width = max(20, console().width - 6)
-    parts = wrap(
-        line, width, drop_whitespace=False, replace_whitespace=False, break_on_hyphens=False
-    ) or [""]
-    return [(index == 0, part) for index, part in enumerate(parts)]
 
 
 def _definition(definition: Definition) -> Iterator[RenderableType]:
@@ -357,11 +344,6 @@ def _json_lines(value: Any, width: int) -> Iterator[str]:
         lines[-1] += "," if index < len(value) - 1 else ""
         yield from (f"  {line}" for line in lines)
     yield last
-
-
-def _short_hash(digest: str) -> str:
-    kind, _, digits = digest.partition(":")
-    return f"{kind}:{digits[:12]}"
 
 
 # The record --------------------------------------------------------------------------------------

@@ -87,7 +87,10 @@ def explain(
         render(record, lambda: _list_page(list(known.values()), RESPONSES), as_json=as_json)
     elif subject.upper() in RESPONSES:
         response = RESPONSES[Code(subject.upper())]
-        render(_full_record(response), lambda: _code_page(response), as_json=as_json)
+        meaning = MEANINGS[response.code]
+        more = {"cause": meaning.cause, "model_sees": _example(response.code, meaning)}
+        full = {**_record(response), **more, "what_to_do": meaning.do}
+        render(full, lambda: _code_page(response), as_json=as_json)
     elif subject.lower() in known:
         rule = known[subject.lower()]
         render(rule, lambda: _rule_page(rule), as_json=as_json)
@@ -102,16 +105,6 @@ def explain(
 
 def _record(response: Response) -> dict[str, Any]:
     return {"status": response.status, **response.vector()}
-
-
-def _full_record(response: Response) -> dict[str, Any]:
-    meaning = MEANINGS[response.code]
-    return {
-        **_record(response),
-        "cause": meaning.cause,
-        "model_sees": _example(response.code, meaning),
-        "what_to_do": meaning.do,
-    }
 
 
 def _list_page(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,7 +52,7 @@ def lint(
     chosen = LintFormat.JSON if as_json else output or LintFormat.TEXT
     if rules:
         known = all_rules()
-        render({"rules": known}, lambda: _rules_page(known), as_json=chosen is LintFormat.JSON)
+        render({"rules": known}, lambda: [_rules_table(known)], as_json=chosen is LintFormat.JSON)
         return
     contracts = contracts_at(paths or [])
     problems = _in_order(contracts)
@@ -89,9 +89,9 @@ def _summary(contracts: Sequence[Discovered], problems: Iterable[Problem]) -> di
     }
 
 
-def _rules_page(rules: Iterable[dict[str, str]]) -> Iterator[RenderableType]:
+def _rules_table(rules: Iterable[dict[str, str]]) -> RenderableType:
     rows = [(rule["id"], rule["severity"], rule["summary"]) for rule in rules]
-    yield table(rows, titles=("Rule", "Severity", "A contract's …"))
+    return table(rows, titles=("Rule", "Severity", "A contract's …"))
 
 
 # Text --------------------------------------------------------------------------------------------

@@ -113,7 +113,8 @@ def _report_page(report: PolicyTestReport) -> Iterator[str]:
         if result.passed:
             yield f"PASS {name}"
         else:
-            yield f"FAIL {name}: expected {safe(result.case.expected)}, got {_got(result)}"
+            error = f": {one_line(result.decision.error)}" if result.decision.error else ""
+            yield f"FAIL {name}: expected {safe(result.case.expected)}, got {result.got}{error}"
     rules, missing = len(report.rules), report.uncovered
     yield ""
     yield (
@@ -122,11 +123,6 @@ def _report_page(report: PolicyTestReport) -> Iterator[str]:
     )
     for rule in missing:
         yield f"never matched: {rule.id} ({safe(str(rule.source))})"
-
-
-def _got(result: CaseResult) -> str:
-    error = result.decision.error
-    return safe(result.got) + (f": {one_line(error)}" if error else "")
 
 
 def _report_record(policy: Policy, report: PolicyTestReport) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -271,14 +271,10 @@ async def one_tenant(store: Store, given: str | None) -> str:
         fail("The store has no events yet.", code=1)
     own = [name for name in tenants if name != "*"] or tenants  # "*" holds operators' changes
     if len(own) > 1:
-        fail("The store has several tenants. Choose one with --tenant T.", _listed(tenants))
+        more = f" and {len(tenants) - 20} more" if len(tenants) > 20 else ""
+        listed = f"Tenants: {', '.join(map(one_line, tenants[:20]))}{more}."
+        fail("The store has several tenants. Choose one with --tenant T.", listed)
     return own[0]
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(one_line(name) for name in names[:20])
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return f"Tenants: {shown}{more}."
 
 
 def operate(
@@ -301,17 +297,13 @@ def operate(
         await catch_up(store, known)
         return await act(Operator(store, known, by=who))
 
-    return _in_store(_shared_store(settings, given), work)
-
-
-def _shared_store(settings: Settings, given: str | None) -> str:
     url = given or settings.store_url()
     if url is None or url.startswith("memory:"):
         fail(
             "The project has no store that workers share.",
             f"Write {_STORE} into {settings.file.name}, or give --store URL.",
         )
-    return url
+    return _in_store(url, work)
 
 
 def load_registry(given: str | None, registry: Registry | None = None) -> Registry:

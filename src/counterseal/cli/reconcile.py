@@ -110,7 +110,7 @@ def reconcile(
         reconciler = Reconciler(runtime, retention=Retention(**dict(settings.retention)))
         while True:
             try:
-                tally = await reconciler.once(tell=_progress())
+                tally = await reconciler.once(tell=_note_count if sys.stderr.isatty() else None)
                 _print_tally(tally, as_json=as_json, watch=watch)
             except StoreError as error:
                 if not watch:
@@ -123,10 +123,8 @@ def reconcile(
     _with_runtime(settings, store, passes)
 
 
-def _progress() -> Callable[[Tally], None] | None:
-    if not sys.stderr.isatty():
-        return None
-    return lambda tally: note(f"{sum(tally.values())} so far")
+def _note_count(tally: Tally) -> None:
+    note(f"{sum(tally.values())} so far")
 
 
 def _print_tally(tally: Tally, *, as_json: bool, watch: bool) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from typer import Option
 
@@ -23,7 +23,6 @@ from counterseal.cli.render import fail, note, one_line, render
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from counterseal.config import Settings
     from counterseal.web.server import Running
 
 # HTTP --------------------------------------------------------------------------------------------
@@ -153,7 +152,9 @@ def mcp(
     with _protocol_streams() as (stdin, stdout):
         settings = project_settings()
         if agent is None:
-            _fail_without_agent(settings)
+            known = ", ".join(sorted(settings.agents)) or "none yet"
+            missing = "The client's agent is missing. Give it with --as AGENT."
+            fail(missing, f"Declared agents: {known}.")
         principal = declared_agent(settings, agent, "--as")
         if sys.stderr.isatty() and stdin.isatty():
             note("Waiting for an MCP client on standard input. Stop with Ctrl-C.")
@@ -164,11 +165,6 @@ def mcp(
                 settings, principal, store=store, tell=_note_progress, stdin=stdin, stdout=stdout
             )
             run_until_stopped(work)
-
-
-def _fail_without_agent(settings: Settings) -> NoReturn:
-    known = ", ".join(sorted(settings.agents)) or "none yet"
-    fail("The client's agent is missing. Give it with --as AGENT.", f"Declared agents: {known}.")
 
 
 @contextmanager

@@ -154,10 +154,11 @@ def _list(contracts: Sequence[Discovered], *, as_json: bool) -> None:
         note(f"Can't read {unread}. Run `counterseal lint` for the reasons.")
 
     def page() -> Iterator[RenderableType]:
-        cells = [
-            (row["name"], row["version"], str(row["effect"]), _first_sentence(row["description"]))
-            for row in rows
-        ]
+        cells = []
+        for row in rows:
+            sentence, stop, _ = one_line(row["description"]).partition(". ")
+            about = f"{sentence}{stop.strip()}"
+            cells.append((row["name"], row["version"], str(row["effect"]), about))
         yield table(cells, titles=("Tool", "Version", "Effect", "Description"))
 
     render({"tools": rows}, page, as_json=as_json)
@@ -173,11 +174,6 @@ def _row(item: Discovered, contract: Contract) -> dict[str, Any]:
         "file": item.source.file,
         "line": item.source.line,
     }
-
-
-def _first_sentence(text: str) -> str:
-    sentence, stop, _ = one_line(text).partition(". ")
-    return f"{sentence}{stop.strip()}"
 
 
 def _print_form(contract: Contract, form: ContractForm) -> None:

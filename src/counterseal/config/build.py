@@ -10,7 +10,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stdout
 from operator import attrgetter
 from pathlib import Path
@@ -50,13 +50,15 @@ def open_runtime(
     can't be used.
     """
     contracts = discover(settings.tool_paths(), progress=progress)
-    _refuse_errors(problem for item in contracts for problem in item.problems)
+    problems = (problem for item in contracts for problem in item.problems)
+    if errors := [problem for problem in problems if problem.severity is Severity.ERROR]:
+        raise ContractError(errors)
     source = secrets_of(settings) if secrets is None else secrets
     lease = settings.store.lease_seconds
     options: dict[str, Any] = {} if lease is None else {"lease": lease}
     runtime = Runtime.open(
         url or settings.store_url() or "memory:",
-        policy=_policy(settings),
+        policy=Policy.load(*settings.policy_paths(), overlays=settings.overlay_paths()),
         plan_rules=load_plan_rules(*settings.planning_paths()),
         secrets=source,
         tenants={name: _tenant(table) for name, table in settings.tenants.items()},
@@ -81,17 +83,6 @@ def later_grants(settings: Settings, registered: Collection[str]) -> list[Grant]
         return []
     grants = [table.grant() for table in settings.grants]
     return [grant for grant in grants if grant.tool not in registered]
-
-
-def _refuse_errors(problems: Iterable[Problem]) -> None:
-    errors = [problem for problem in problems if problem.severity is Severity.ERROR]
-    if errors:
-        raise ContractError(errors)
-
-
-def _policy(settings: Settings) -> Policy:
-    paths = settings.policy_paths()
-    return Policy.load(*paths, overlays=settings.overlay_paths())
 
 
 def _register(runtime: Runtime, settings: Settings, contracts: Sequence[Discovered]) -> None:

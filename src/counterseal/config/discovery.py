@@ -109,15 +109,16 @@ def _shown(path: Path) -> Path:
 
 def _walk(root: Path) -> Iterator[Path]:
     for folder, inside, files in os.walk(root):
-        inside[:] = sorted(name for name in inside if _is_walked(Path(folder, name)))
+        inside[:] = sorted(
+            name
+            for name in inside
+            if not name.startswith(".")
+            and name not in _NOT_WALKED
+            and not Path(folder, name, "pyvenv.cfg").exists()
+        )
         for file in (Path(folder, name) for name in sorted(files)):
             if _may_hold_contracts(file):
                 yield file
-
-
-def _is_walked(folder: Path) -> bool:
-    ignored = folder.name.startswith(".") or folder.name in _NOT_WALKED
-    return not ignored and not (folder / "pyvenv.cfg").exists()
 
 
 def _may_hold_contracts(file: Path) -> bool:
@@ -426,7 +427,8 @@ def _declarations(file: Path, module: ModuleType) -> Iterator[Declaration]:
         # An imported name belongs to the file that it comes from, unless it is exported here.
         if name not in names and name not in exported and not _is_made_here(value, module):
             continue
-        if isinstance(value, Tool | Contract) or _is_plain_tool(value):
+        plain = not isinstance(value, type | ModuleType) and is_plain_tool(value)
+        if plain or isinstance(value, Tool | Contract):
             line, column = names.get(name, (1, 1))
             source = Source(file=str(file), line=line, column=column)
             yield Declaration(value=value, source=source)
@@ -435,10 +437,6 @@ def _declarations(file: Path, module: ModuleType) -> Iterator[Declaration]:
 def _is_made_here(value: object, module: ModuleType) -> bool:
     """Return whether a tool's function is the module's own, though no statement names it."""
     return isinstance(value, Tool) and value.function.__module__ == module.__name__
-
-
-def _is_plain_tool(value: object) -> bool:
-    return not isinstance(value, type | ModuleType) and is_plain_tool(value)
 
 
 def _names(tree: ast.Module) -> dict[str, tuple[int, int]]:

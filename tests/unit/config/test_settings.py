@@ -111,8 +111,7 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path):
     assert len(text.splitlines()) == 3
 
 
-def test_path_that_is_not_there_is_named_with_its_key(tmp_path):
-    file = tmp_path / "counterseal.toml"
+def test_path_that_is_not_there_is_named_with_its_key():
     settings = Settings.model_validate({"tools": {"paths": ["gone.py"]}})
     with pytest.raises(ConfigError, match=r"tools\.paths: 'gone.py' does not exist"):
         settings.tool_paths()
