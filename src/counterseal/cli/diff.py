@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from textwrap import wrap
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -290,9 +290,10 @@ def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
 
 def _marked(mark: str, text: str, style: str) -> RenderableType:
     """Return each line with its mark; wrapped parts are indented below the text."""
-    width, lines = max(20, console().width - 6), []
+    lines, shape = [], TextWrapper(max(20, console().width - 6), break_on_hyphens=False)
+    shape.drop_whitespace = shape.replace_whitespace = False
     for one in text.split("\n"):
-        first, *rest = wrap(one, width, drop_whitespace=False, break_on_hyphens=False) or [""]
+        first, *rest = shape.wrap(one) or [""]
         lines += [f"{mark} {first}", *(f"  {part}" for part in rest)]
     return paragraph("\n".join(lines), style=style, indent=4)
 
