@@ -105,9 +105,10 @@ def failures() -> str:
     return f"""# What an exception means
 
 Whatever a tool raises has exactly one code. A contract's own word for it comes first
-(`observability.error_taxonomy_mapping`: an HTTP status, a class by its bare or its full name, or a
-base of it; the nearest class wins). Then the number that the other side gave, then the nearest
-class in this table; a group of exceptions has the gravest code of its members.
+(`observability.error_taxonomy_mapping`: an HTTP status, a name that a plain tool reported, a class
+by its bare or its full name, or a base of it; the nearest class wins). Then the number that the
+other side gave, then the name that a plain tool reported, then the nearest class in this table; a
+group of exceptions has the gravest code of its members.
 
 {table(["of", "what", "code"], rows)}"""
 

@@ -151,11 +151,15 @@ class ToolFailedError(CountersealError):
 
 
 class SpokenError(ToolFailedError):
-    """A tool reported a failure with a message for its caller. The message is untrusted text."""
+    """A tool reported a failure with a message for its caller. The message is untrusted text.
 
-    def __init__(self, tool: str, words: str) -> None:
+    `reported` are the tool's own names for the failure, which a contract can map to codes.
+    """
+
+    def __init__(self, tool: str, words: str, reported: tuple[str, ...] = ()) -> None:
         super().__init__(tool, words)
         self.words = words
+        self.reported = reported
 
 
 class NotDoneError(SpokenError):

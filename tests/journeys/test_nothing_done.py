@@ -1,7 +1,9 @@
 """What a tool can say of a call that came to nothing, and rules about the target of a call."""
 
 import functools
-from typing import Annotated
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Annotated, ClassVar
 
 import pytest
 from pydantic import Field
@@ -20,6 +22,8 @@ from counterseal import (
     Runtime,
     tool,
 )
+from counterseal.contract.declare import wrap_plain_tool
+from counterseal.contract.effects import Trust
 from counterseal.contract.formats import openai_chat
 
 CaseId = Annotated[str, Field(max_length=20, description="The case.")]
@@ -199,3 +203,72 @@ def test_what_a_rule_about_the_target_can_not_be_is_told(more, said):
     fields = {"id": "RULE", "rule": "A rule.", "check": "call.address == target.address", **more}
     with pytest.raises(ValueError, match=said):
         Invariant(**fields)
+
+
+# --- a failure that a plain tool reports as its result --------------------------------------------
+
+
+class Look:
+    """A tool of the plain protocol that reports a failure instead of raising."""
+
+    name = "look"
+    description = "Look up a case."
+    version = "1.0.0"
+    input_schema: ClassVar = {
+        "type": "object",
+        "properties": {"case_id": {"type": "string", "description": "The case."}},
+    }
+
+    def __init__(self, **error):
+        self.error = error
+        self.tries = 0
+
+    async def execute(self, input):
+        self.tries += 1
+        return SimpleNamespace(success=False, output=None, error=self.error)
+
+
+async def reported(effect, *, calls=1, mapping=None, **error):
+    """The observations of calls of a tool that reports this error, and how often it ran."""
+    plain = Look(**error)
+    made = wrap_plain_tool(plain, effect=effect)
+    own = made.contract.observability.model_copy(update={"error_taxonomy_mapping": mapping or {}})
+    made = replace(made, contract=made.contract.model_copy(update={"observability": own}))
+    asked = [{"case_id": "c_1"}] * calls
+    return await submit(made, *asked, key="look-1"), plain.tries
+
+
+async def test_a_reported_failure_is_read_by_the_agent_as_data_without_secrets():
+    message = "no case c_1 for token ghp_0123456789abcdefghijABCDEFGHIJ012345"
+    (seen,), _ = await reported("read_only", message=message, internal="db-7")
+    assert seen.code is Code.SEMANTIC_INVALIDITY
+    assert seen.data == {"said": "no case c_1 for token [redacted:github-token]"}
+    assert seen.trust is Trust.UNTRUSTED
+    assert "db-7" not in seen.for_model()
+    assert (seen.escalate, seen.response.fail_closed) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "mapping", "code"),
+    [
+        ({"message": "late", "type": "TimeoutError"}, {}, Code.TIMEOUT),
+        ({"message": "not now", "type": "ConnectionError"}, {}, Code.DEPENDENCY_UNAVAILABLE),
+        ({"message": "changed", "code": "STALE_STATE"}, {}, Code.STALE_STATE),
+        ({"message": "odd", "code": "E_42"}, {"E_42": "RATE_LIMITED"}, Code.RATE_LIMITED),
+        ({"message": "odd", "type": "CaseError"}, {"CaseError": "STALE_STATE"}, Code.STALE_STATE),
+        ({"message": "odd", "code": "CONFIRMATION_MISSING"}, {}, Code.SEMANTIC_INVALIDITY),
+        ({"message": "odd", "code": "SUCCESS"}, {}, Code.SEMANTIC_INVALIDITY),
+        ({}, {}, Code.UNKNOWN_ERROR),
+    ],
+)
+async def test_the_name_of_a_reported_error_leads_to_its_code(error, mapping, code):
+    (seen,), _ = await reported("read_only", mapping=mapping, **error)
+    assert seen.code is code
+    assert ("said" in (seen.data or {})) == ("message" in error)
+
+
+async def test_a_change_that_reports_a_timeout_is_in_doubt_and_not_made_twice():
+    seen, tries = await reported("draft", calls=2, message="no answer", type="TimeoutError")
+    assert [one.code for one in seen] == [Code.TIMEOUT, Code.IDEMPOTENCY_CONFLICT]
+    assert "not known whether" in seen[0].errors[0].message
+    assert tries == 1

@@ -19,6 +19,7 @@ from counterseal.contract.model import Contract
 from counterseal.errors import StoreError
 from counterseal.execution.attempt import Outcome, ProgressCallback
 from counterseal.execution.executor import Executor
+from counterseal.execution.failures import said_not_done
 from counterseal.gates.base import CompiledContract, Decision, GateContext, TimedDecision, Verdict
 from counterseal.keys import KeyRing
 from counterseal.ledger.entry import Entry
@@ -168,8 +169,11 @@ class Call:
             return False
         if not outcome.answered:
             return True
-        tool_reported_failure = outcome.fault is not None and _TOOL_FAILED in outcome.fault.kinds
-        return outcome.code in _MAY_HAVE_HAPPENED and not tool_reported_failure
+        # A tool that reports a timeout or an outage does not know what became of its request.
+        reported = outcome.fault is not None and _TOOL_FAILED in outcome.fault.kinds
+        if said_not_done(outcome.fault) or (reported and outcome.code is Code.UNKNOWN_ERROR):
+            return False
+        return outcome.code in _MAY_HAVE_HAPPENED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

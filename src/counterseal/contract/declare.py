@@ -56,7 +56,7 @@ from counterseal.contract.tool_context import (
     StateEffect,
     StateRead,
 )
-from counterseal.errors import ContractError, Problem, Source, ToolFailedError
+from counterseal.errors import ContractError, Problem, Source, SpokenError, ToolFailedError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -397,8 +397,29 @@ def _parameters_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _output(name: str, result: Any) -> Any:
     """Unpack a `success / output / error` result; return any other result as it is."""
-    if not hasattr(result, "success"):
+    if isinstance(result, Mapping) and {"success"} <= result.keys() <= _RESULT:
+        success, output, error = result["success"], result.get("output"), result.get("error")
+    elif hasattr(result, "success"):
+        success, output = result.success, getattr(result, "output", None)
+        error = getattr(result, "error", None)
+    else:
         return result
-    if not result.success:
-        raise ToolFailedError(name, getattr(result, "error", None))
-    return getattr(result, "output", None)
+    if not success:
+        raise _reported(name, error)
+    return output
+
+
+def _reported(name: str, error: Any) -> ToolFailedError:
+    """Return the failure that a tool reported: its message is for the caller, the rest is not."""
+    details = error if isinstance(error, Mapping) else {"message": error}
+    message = details.get("message")
+    names = tuple(value for key in _NAMES if isinstance(value := details.get(key), str) and value)
+    words = message if isinstance(message, str) else ""
+    failure = SpokenError(name, words, names) if words or names else ToolFailedError(name)
+    failure.details = error
+    return failure
+
+
+_RESULT = frozenset({"success", "output", "error"})
+_NAMES = ("code", "type")
+"""The keys under which a reported error has its own name, the most precise one first."""

@@ -11,11 +11,12 @@ import errno
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from counterseal.codes import FAILURES, Code
+from counterseal.errors import SpokenError
 
 if TYPE_CHECKING:
     from counterseal.contract.model import Contract
@@ -193,9 +194,11 @@ class Fault(NamedTuple):
     """The operating system's error number; for sqlite3, SQLite's result code."""
     retry_after: float | None = None
     """The seconds to wait that the destination asked for."""
+    reported: tuple[str, ...] = ()
+    """The tool's own names for a failure that it reported, the most precise one first."""
 
     def record(self) -> dict[str, Any]:
-        return {**self._asdict(), "kinds": list(self.kinds)}
+        return {**self._asdict(), "kinds": list(self.kinds), "reported": list(self.reported)}
 
     @classmethod
     def from_record(cls, data: object) -> Fault:
@@ -243,14 +246,22 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _from_record(data: Any) -> Fault:
-    kinds = [kind[:_LONGEST_KIND] for kind in data["kinds"][:_MOST_KINDS] if type(kind) is str]
     return Fault(
-        tuple(kinds) or _UNKNOWN.kinds,
+        _texts(data["kinds"]) or _UNKNOWN.kinds,
         _whole(data.get("status"), *_STATUSES),
         _state(data.get("sqlstate")),
         _whole(data.get("errno"), *_ERRNOS),
         _wait(data.get("retry_after")),
+        _texts(data.get("reported") or ()),
     )
+
+
+def _reported(error: BaseException) -> tuple[str, ...]:
+    return _texts(error.reported) if isinstance(error, SpokenError) else ()
+
+
+def _texts(values: Sequence[object]) -> tuple[str, ...]:
+    return tuple(value[:_LONGEST_KIND] for value in values[:_MOST_KINDS] if type(value) is str)
 
 
 def _fault(error: BaseException) -> Fault:
@@ -260,6 +271,7 @@ def _fault(error: BaseException) -> Fault:
         _safely(lambda: _state(_first(error, "sqlstate", "pgcode"))),
         _safely(lambda: _whole(_first(error, "sqlite_errorcode", "errno"), *_ERRNOS)),
         _safely(lambda: _retry_after(error)),
+        _safely(lambda: _reported(error)) or (),
     )
 
 
@@ -330,8 +342,9 @@ def _wait(value: object) -> float | None:
 def code_of(fault: Fault, contract: Contract | None = None) -> Code:
     """Return the fault's code: from the contract's mapping, else by number, else by class.
 
-    A contract maps a status ("404"), or a class with or without its module; a status is looked up
-    first, then the nearest class. A mapping can't turn a failure into a success.
+    A contract maps a status ("404"), a name that the tool reported, or a class with or without its
+    module; a status is looked up first, then the names, then the nearest class. A mapping can't
+    turn a failure into a success.
     """
     if contract is not None and contract.http is not None and _HTTP_STATUS in fault.kinds:
         meant = contract.http.code_for(fault.status or 0)
@@ -342,12 +355,13 @@ def code_of(fault: Fault, contract: Contract | None = None) -> Code:
         for name in _names(fault):
             if own.get(name) in FAILURES:
                 return Code(own[name])
-    return _by_number(fault) or _by_class(fault)
+    return _by_number(fault) or _by_report(fault) or _by_class(fault)
 
 
 def _names(fault: Fault) -> Iterator[str]:
     if fault.status is not None:
         yield str(fault.status)
+    yield from fault.reported
     for kind in fault.kinds:
         yield kind
         yield kind.rpartition(".")[2]
@@ -365,6 +379,17 @@ def _by_number(fault: Fault) -> Code | None:
         # The extended code if the table names it, else the primary code in its low byte.
         codes = _sqlite_codes()
         return codes.get(fault.errno) or codes.get(fault.errno & 0xFF, Code.UNKNOWN_ERROR)
+    return None
+
+
+def _by_report(fault: Fault) -> Code | None:
+    """Return the code that the tool named: itself, or by a class that has one meaning."""
+    for name in fault.reported:
+        if name in SEVERITY:
+            return Code(name)
+        codes = {code for kind, code in TABLE.items() if name in (kind, kind.rpartition(".")[2])}
+        if len(codes) == 1 and codes != {Code.UNKNOWN_ERROR}:
+            return codes.pop()
     return None
 
 

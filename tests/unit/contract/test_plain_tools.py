@@ -7,7 +7,7 @@ import pytest
 
 from counterseal import ContractError, Effect, Registry, lint
 from counterseal.contract.declare import is_plain_tool, wrap_plain_tool
-from counterseal.errors import Severity, ToolFailedError
+from counterseal.errors import Severity, SpokenError, ToolFailedError
 
 
 @dataclass
@@ -76,11 +76,53 @@ async def test_it_is_called_with_its_input_and_its_output_is_unwrapped():
     assert await tool(**tool.binder({"note_id": "n1"})) == {"text": "n1!"}
 
 
-async def test_a_failure_that_it_reports_is_a_failure_without_its_details():
-    with pytest.raises(ToolFailedError) as caught:
+async def test_a_failure_that_it_reports_keeps_its_message_for_the_caller_and_no_details():
+    with pytest.raises(SpokenError) as caught:
         await wrap_plain_tool(ReadNote())(note_id="missing")
     assert "s3cr3t" not in str(caught.value)
-    assert caught.value.details["message"] == "no such note"
+    assert caught.value.words == "no such note"
+    assert caught.value.details["secret"] == "s3cr3t"
+
+
+class Reports(ReadNote):
+    """Returns what it was made with."""
+
+    effect = "read_only"
+
+    def __init__(self, result):
+        self.result = result
+
+    async def execute(self, input):
+        return self.result
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "reported"),
+    [
+        ({"message": "gone", "type": "KeyError"}, "gone", ("KeyError",)),
+        ({"message": "busy", "type": "Busy", "code": "E_BUSY"}, "busy", ("E_BUSY", "Busy")),
+        ({"type": "TimeoutError"}, "", ("TimeoutError",)),
+        ("in words", "in words", ()),
+        ({"message": {"not": "text"}, "code": 7}, None, None),
+        (ValueError("of Python"), None, None),
+        ({}, None, None),
+        (None, None, None),
+    ],
+)
+@pytest.mark.parametrize("form", [Result, dict])
+async def test_a_reported_error_gives_its_message_and_its_own_names(error, words, reported, form):
+    tool = wrap_plain_tool(Reports(form(success=False, error=error)))
+    with pytest.raises(ToolFailedError) as caught:
+        await tool(note_id="n1")
+    assert caught.value.details is error
+    said = (getattr(caught.value, "words", None), getattr(caught.value, "reported", None))
+    assert said == (words, reported)
+
+
+async def test_a_result_written_as_a_dictionary_is_unwrapped_and_other_dictionaries_are_not():
+    done, other = {"success": True, "output": {"a": 1}}, {"success": False, "rows": 0}
+    assert await wrap_plain_tool(Reports(done))(note_id="n1") == {"a": 1}
+    assert await wrap_plain_tool(Reports(other))(note_id="n1") == other
 
 
 def test_a_tool_without_a_schema_is_refused():

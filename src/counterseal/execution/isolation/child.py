@@ -3,9 +3,8 @@
 Nothing from a child is trusted: messages are bounded and parsed as JSON only, and an invalid one
 ends the child. `pool` starts children and decides how long they are kept.
 
-A worker's descendants are counted a few times a second, so that for a moment there may be more than
-allowed. The kernel has no such limit: RLIMIT_NPROC counts all processes of a user, and none for
-root. In a sandbox, each start of a process is counted.
+Limits that the kernel does not have are checked a few times a second, so that a process may exceed
+them for a moment.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from counterseal.execution.isolation import processes
 from counterseal.execution.isolation.messages import (
     LONGEST_MESSAGE,
     NO_COVER,
-    OWN_MB,
     Cover,
     FunctionAddress,
     IsolatedJob,
@@ -209,8 +207,6 @@ class ChildLink:
 _ANSWERS: Final[tuple[Kind, ...]] = ("value", "partial", "unserialisable", "fault")
 _MOST_TOLD = 10_000
 _LOOK_EVERY = 0.2
-_MOST_PROCESSES = 64
-"""The limit for a worker and its descendants together."""
 
 
 class NotStartedError(Exception):
@@ -221,7 +217,8 @@ class Child:
     """A process that runs one job at a time.
 
     `exited` is done when the process has ended, and says how; `end` kills it and its descendants,
-    and takes whether it still runs.
+    and takes whether it still runs. `excess` takes a call's memory in MB, and returns which limit
+    the process and its descendants exceed together, or None; it runs in a thread.
     """
 
     def __init__(
@@ -230,8 +227,7 @@ class Child:
         link: ChildLink,
         exited: asyncio.Future[str],
         end: Callable[..., None],
-        *,
-        watched: bool,
+        excess: Callable[[int], str | None],
     ) -> None:
         self.pid = pid
         self.folder: str | None = None
@@ -241,7 +237,7 @@ class Child:
         """False if it must not get another job."""
         self._exited = exited
         self._kill = end
-        self._watched = watched
+        self._excess = excess
         self._number = 0
         self._began = False
         self._tell: Tell | None = None
@@ -339,18 +335,9 @@ class Child:
         while not await self._answered(min(until, loop.time() + _LOOK_EVERY)):
             if loop.time() >= until:
                 return None
-            if self._watched and (over := self._too_much(memory_mb)):
+            if over := await asyncio.to_thread(self._excess, memory_mb):
                 self.end()
                 return over
-        return None
-
-    def _too_much(self, memory_mb: int) -> str | None:
-        """Return which limit the child and its descendants exceed together, or None."""
-        pids = {self.pid} | processes.family(self.pid)
-        if len(pids) > _MOST_PROCESSES:
-            return f"it had started more than {_MOST_PROCESSES} processes"
-        if processes.memory_bytes(pids) > (memory_mb + OWN_MB) * 1024 * 1024:
-            return f"it and its processes held more memory than its {memory_mb} MB"
         return None
 
     async def _cancel(self, grace: float) -> None:

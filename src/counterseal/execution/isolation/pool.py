@@ -101,7 +101,7 @@ async def start_worker() -> Child:
         ChildLink(*ours),
         _end_of(process),
         partial(processes.end, process.pid, mark),
-        watched=True,
+        partial(processes.excess, process.pid),
     )
 
 
@@ -161,9 +161,11 @@ async def start_sandbox(job: IsolatedJob, directory: str, threads: ThreadPoolExe
             with suppress(OSError):
                 process.kill()  # processes outside its group end when it is waited for
 
-    return Child(
-        process.pid or -1, ChildLink(*ends), asyncio.ensure_future(exited()), end, watched=False
-    )
+    def excess(_memory_mb: int) -> str | None:  # the sandbox itself counts memory and processes
+        return sandbox.excess(directory, process.pid)
+
+    how = asyncio.ensure_future(exited())
+    return Child(process.pid or -1, ChildLink(*ends), how, end, excess)
 
 
 def _abandon(starting: asyncio.Future[sandbox.Process]) -> None:
@@ -385,6 +387,8 @@ class Sandboxes(_Pool):
             await self._shielded(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
 
     async def _start(self, job: IsolatedJob, directory: str) -> Child:
+        if full := await asyncio.to_thread(sandbox.excess, directory):
+            raise IsolationError(f"{full}; delete files in {directory}, or start another run")
         if self._threads is None:
             # One thread waits for one sandbox and must outlive it: the kernel ends a sandbox with
             # the thread that started it.

@@ -1,4 +1,4 @@
-"""Processes in /proc: their descendants, their memory, and how to end a whole family.
+"""Processes in /proc: their descendants, memory and deleted files, and how to end a whole family.
 
 Every process that a tool started has to end with it: in its process group, outside the group, and
 those whose parent has ended. On systems without /proc only the group is known.
@@ -12,9 +12,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from counterseal.execution.isolation.messages import OWN_MB
+
 MARK = "COUNTERSEAL_WORKER"
 """The environment variable of a worker and its descendants, with one value per worker."""
 
+_MOST = 64
+"""The limit for a worker and its descendants together."""
 _PROC = Path("/proc")
 _PAGE = os.sysconf("SC_PAGESIZE") if hasattr(os, "sysconf") else 4096
 _ROUNDS = 100
@@ -90,6 +94,19 @@ def _strays(pid: int, mark: str) -> Iterator[int]:
                         yield int(entry.name)
 
 
+def excess(pid: int, memory_mb: int) -> str | None:
+    """Return which limit a worker and its descendants exceed together, or None.
+
+    The kernel has no such limits: RLIMIT_NPROC counts all processes of a user, and none for root.
+    """
+    pids = {pid} | family(pid)
+    if len(pids) > _MOST:
+        return f"it had started more than {_MOST} processes"
+    if _memory_bytes(pids) > (memory_mb + OWN_MB) * 1024 * 1024:
+        return f"it and its processes held more memory than its {memory_mb} MB"
+    return None
+
+
 def data_bytes(pid: int) -> int | None:
     """Return the writable memory of a process as RLIMIT_DATA counts it; None if unknown."""
     return _numbers(pid)[5] * _PAGE or None
@@ -102,11 +119,39 @@ def _numbers(pid: int) -> list[int]:
     return [0] * 7
 
 
-def memory_bytes(pids: set[int]) -> int:
+def _memory_bytes(pids: set[int]) -> int:
     """Return the memory of processes together; shared memory is counted once."""
     if len(pids) > 1:
         return sum(map(_share, pids))
     return sum(_numbers(pid)[1] * _PAGE for pid in pids)
+
+
+def hidden_files(pid: int, device: int) -> int:
+    """Return the bytes on a device that a process and its descendants keep after deleting files.
+
+    A file without a name exists as long as a process has it open, or mapped into its memory.
+    """
+    sizes: dict[int, int] = {}
+    for member in {pid} | family(pid):
+        # Each task, because a thread can have open files of its own.
+        for place in (_PROC / str(member) / "task").glob("*/fd/*"):
+            with suppress(OSError):
+                info = place.stat()
+                if info.st_nlink == 0 and info.st_dev == device:
+                    sizes[info.st_ino] = info.st_blocks * 512
+        with suppress(OSError):
+            for line in (_PROC / str(member) / "maps").read_text(errors="replace").splitlines():
+                if line.endswith(" (deleted)"):
+                    _add_mapping(sizes, line, device)
+    return sum(sizes.values())
+
+
+def _add_mapping(sizes: dict[int, int], line: str, device: int) -> None:
+    addresses, _, _, number, inode, *_ = line.split()
+    major, minor = (int(part, 16) for part in number.split(":"))
+    if os.makedev(major, minor) == device:
+        first, last = (int(address, 16) for address in addresses.split("-"))
+        sizes[int(inode)] = max(sizes.get(int(inode), 0), last - first)
 
 
 def _share(pid: int) -> int:

@@ -2,7 +2,8 @@
 
 The process has no network, reads the system and the tool's code, and writes into one directory. Of
 a package it can read only the modules, so `importlib.resources` finds no data files. Landlock does
-not hide metadata: the process can see that a path exists, and its size.
+not hide metadata: the process can see that a path exists, and its size. Each file that it writes is
+bounded by the kernel; the sum of all files is checked a few times a second while it runs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from counterseal.errors import IsolationError
+from counterseal.execution.isolation import processes
 from counterseal.execution.isolation.messages import OWN_MB, FunctionAddress
 from counterseal.execution.isolation.seal import MACHINES
 
@@ -29,6 +31,10 @@ PACKAGE = Path(__file__).absolute().parents[2]
 
 _MOST_PROCESSES = 32
 _MOST_FILES = 256
+
+_FOLDER_MB = 256
+_MOST_ENTRIES = 10_000
+"""The limits for the directory: files in all, deleted ones that are still open included."""
 
 _CODE = frozenset({".py", ".pyc", ".so"})
 _MOST_CODE = 10_000
@@ -134,6 +140,22 @@ def start(program: list[str], address: FunctionAddress, directory: str, memory_m
         ends.append(os.dup(stream.fileno()))
         stream.close()
     return Process(process, ends)
+
+
+def excess(directory: str, pid: int | None = None) -> str | None:
+    """Return which limit the files of a sandbox exceed, or None. `pid` is its running process."""
+    size = entries = 0
+    for top, folders, files in os.walk(directory):
+        for name in (*folders, *files):
+            with suppress(OSError):  # it was deleted meanwhile
+                size += os.lstat(f"{top}/{name}").st_blocks * 512
+        entries += len(folders) + len(files)
+        if entries > _MOST_ENTRIES:
+            return f"its directory held more than {_MOST_ENTRIES:,} files"
+    if pid is not None:
+        size += processes.hidden_files(pid, Path(directory).stat().st_dev)
+    too_much = size > _FOLDER_MB * 1024 * 1024
+    return f"its files took up more than {_FOLDER_MB} MB" if too_much else None
 
 
 def _walls(address: FunctionAddress | None, directory: str, memory_mb: int) -> dict[str, Any]:

@@ -5,14 +5,16 @@ dropped for good: afterwards the process has an ordinary user's rights.
 
 Landlock restricts TCP only in `bind` and `connect`: other protocols, a listening socket that was
 never bound, and data in the first packet are not covered. So a seccomp filter refuses all sockets,
-except for pairs within the process, and refuses to set other processes' limits. The restrictions
-hold for every process that this one starts.
+except for pairs within the process, sending open files through a pair, and setting the limits of
+other processes. No file can grow beyond a limit. All of this holds for every process that this one
+starts, too.
 """
 
 from __future__ import annotations
 
 import ctypes
 import platform
+import resource
 from typing import Final, NamedTuple
 
 
@@ -23,12 +25,16 @@ class _Machine(NamedTuple):
     socket: int
     socketpair: int
     prlimit64: int
+    sendmsg: int
+    sendmmsg: int
 
 
 MACHINES: Final = {
-    "x86_64": _Machine(0xC000003E, 41, 53, 302),
-    "aarch64": _Machine(0xC00000B7, 198, 199, 261),
+    "x86_64": _Machine(0xC000003E, 41, 53, 302, 46, 307),
+    "aarch64": _Machine(0xC00000B7, 198, 199, 261, 211, 269),
 }
+
+_LARGEST_FILE = 64 * 1024 * 1024
 
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER_AT, _MACHINE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
@@ -71,6 +77,7 @@ class _Sets(ctypes.Structure):
 
 def seal() -> None:
     """Apply the restrictions. Raise OSError if the kernel refuses."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
     libc = ctypes.CDLL(None, use_errno=True)
     _give_up_capabilities(libc)
     steps = _steps(MACHINES[platform.machine()])
@@ -106,12 +113,18 @@ def _steps(machine: _Machine) -> list[tuple[int, int, int, int]]:
         (_LOAD, 0, 0, _NUMBER_AT),
         (_AT_LEAST, 0, 1, _OTHER_NUMBERS),
         (_RETURN, 0, 0, _REFUSE),
-        (_EQUAL, 0, 1, machine.socket),
-        (_RETURN, 0, 0, _REFUSE),
+        *_never(machine.socket),
+        # They could keep open files on their way, where no limit counts them.
+        *_never(machine.sendmsg),
+        *_never(machine.sendmmsg),
         *_only_with(machine.socketpair, _AF_UNIX),
         *_only_with(machine.prlimit64, _SELF),
         (_RETURN, 0, 0, _ALLOW),
     ]
+
+
+def _never(number: int) -> list[tuple[int, int, int, int]]:
+    return [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
 
 
 def _only_with(number: int, argument: int) -> list[tuple[int, int, int, int]]:

@@ -320,6 +320,7 @@ def main(options: Mapping[str, Any]) -> None:
     """Serve until the runtime closes the pipe. `options` come from `pool`."""
     sys.argv[:] = ["counterseal-worker"]
     link = RuntimeLink()
+    _adopt_orphans()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dump would contain secrets
     if options["sealed"]:
         from counterseal.execution.isolation.seal import seal  # noqa: PLC0415 - others need no ctypes
@@ -329,8 +330,6 @@ def main(options: Mapping[str, Any]) -> None:
         for name in ("copymode", "copystat"):
             # Modes and times can't be set in a sandbox; copying a file works anyway.
             setattr(shutil, name, lambda *_, **__: None)
-    else:
-        _adopt_orphans()
     Worker(link, listed=not options["sealed"]).serve()
 
 

@@ -575,6 +575,110 @@ async def test_memory_that_nobody_counts_can_not_be_had(sandboxes):
     assert set(found.values()) == {"PermissionError"}
 
 
+async def test_no_file_grows_beyond_its_limit(sandboxes):
+    code = """
+    import errno, os
+    def refused(action):
+        try:
+            action()
+        except OSError as error:
+            return errno.errorcode[error.errno]
+
+    with open("large", "wb", buffering=0) as file:
+        file.seek(2**26 - 1)
+        result = [
+            file.write(b"x"),
+            refused(lambda: file.write(b"x")),
+            refused(lambda: file.truncate(2**26 + 1)),
+            refused(lambda: os.posix_fallocate(file.fileno(), 2**26, 1)),
+        ]
+    """
+    assert await result(sandboxes, code) == [1, "EFBIG", "EFBIG", "EFBIG"]
+    raised = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (2**30, 2**30))"
+    reply = await sandboxes.run(job(raised), seconds=PLENTY)
+    assert "not allowed to raise maximum limit" in reply.trace
+
+
+FILLING = {
+    "many files": """
+        for number in range(12):
+            Path(f"part{number}").write_bytes(bytes(2**20))
+    """,
+    "folders in folders": """
+        for number in range(12):
+            place = Path(*("deep" * (number + 1)), "x")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(bytes(2**20))
+    """,
+    "deleted files that are open": """
+        kept = [open(f"part{number}", "wb", buffering=0) for number in range(12)]
+        for number, file in enumerate(kept):
+            os.unlink(f"part{number}")
+            file.write(bytes(2**20))
+    """,
+    "deleted files that are mapped": """
+        kept = []
+        for number in range(12):
+            with open(f"part{number}", "w+b") as file:
+                file.truncate(2**20)
+                kept.append(mmap.mmap(file.fileno(), 2**20))
+            os.unlink(f"part{number}")
+            kept[-1].write(bytes(2**20))
+    """,
+    "deleted files of a process without a parent": """
+        if os.fork() == 0:
+            if os.fork() == 0:
+                os.setsid()
+                kept = [open(f"part{number}", "wb", buffering=0) for number in range(12)]
+                for number, file in enumerate(kept):
+                    os.unlink(f"part{number}")
+                    file.write(bytes(2**20))
+                signal.pause()
+            os._exit(0)
+    """,
+    "names": """
+        for number in range(1001):
+            Path(f"part{number}").touch()
+    """,
+}
+
+
+@pytest.mark.parametrize("how", FILLING)
+async def test_a_sandbox_that_fills_its_folder_is_ended(sandboxes, monkeypatch, tmp_path, how):
+    monkeypatch.setattr(sandbox, "_FOLDER_MB", 8)
+    monkeypatch.setattr(sandbox, "_MOST_ENTRIES", 1000)
+    imports = "import mmap, os, signal\nfrom pathlib import Path\n"
+    code = f"{imports}{textwrap.dedent(FILLING[how])}\nsignal.pause()"
+    reply = await sandboxes.run(job(code, files=tmp_path), seconds=PLENTY)
+    assert (reply.kind, reply.began) == ("died", True)
+    assert ("more than 1,000 files" if how == "names" else "more than 8 MB") in reply.trace
+    left = any(tmp_path.iterdir())
+    again = await sandboxes.run(job("result = 1", files=tmp_path), seconds=PLENTY)
+    assert again.kind == ("unavailable" if left else "value")
+    assert not left or f"delete files in {tmp_path}" in again.trace
+
+
+async def test_files_within_the_limit_stay_for_the_next_call(sandboxes, tmp_path):
+    code = "from pathlib import Path\nPath('kept').write_bytes(bytes(2**20))\nresult = 'done'"
+    assert await result(sandboxes, code, files=tmp_path) == "done"
+    assert (tmp_path / "kept").stat().st_size == 2**20
+
+
+async def test_open_files_can_not_be_sent_to_where_nobody_counts_them(sandboxes):
+    code = """
+    import array, socket
+    one, other = socket.socketpair()
+    fds = array.array("i", [0])
+    try:
+        one.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        result = "sent"
+    except PermissionError:
+        one.sendall(b"plain")
+        result = other.recv(8).decode()
+    """
+    assert await result(sandboxes, code) == "plain"
+
+
 async def test_a_segfault_is_a_death_of_its_own(sandboxes):
     reply = await sandboxes.run(job("import ctypes; ctypes.string_at(0)"), seconds=PLENTY)
     assert (reply.kind, reply.began) == ("died", True)
