@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final, Self
 
 _NONE: Final[frozenset[str]] = frozenset()
 _ONE_TEXT: Final = (str, bytes)
+
+
+class RiskLevel(StrEnum):
+    """How risky the situation of a call is, as the host judges it."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
 
 
 def text_set(name: str, value: Iterable[str]) -> frozenset[str]:
@@ -60,6 +70,8 @@ class Principal:
     user: str | None = None
     roles: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
+    risk_level: RiskLevel = RiskLevel.LOW
+    """Set by the host, for policy rules: how risky the caller's situation is."""
 
     # Written by hand, so that type checkers accept a list where a frozenset is stored.
     def __init__(
@@ -70,6 +82,7 @@ class Principal:
         user: str | None = None,
         roles: Iterable[str] = _NONE,
         scopes: Iterable[str] = _NONE,
+        risk_level: RiskLevel | str = RiskLevel.LOW,
     ) -> None:
         _text("tenant", tenant)
         if tenant == "*":
@@ -81,12 +94,18 @@ class Principal:
             roles = text_set("roles", roles)
         if scopes is not _NONE:
             scopes = text_set("scopes", scopes)
+        try:
+            risk_level = RiskLevel(risk_level)
+        except ValueError:
+            levels = ", ".join(RiskLevel)
+            raise ValueError(f"risk_level must be one of {levels}, got {risk_level!r}") from None
         put = object.__setattr__
         put(self, "tenant", tenant)
         put(self, "agent", agent)
         put(self, "user", user)
         put(self, "roles", roles)
         put(self, "scopes", scopes)
+        put(self, "risk_level", risk_level)
 
 
 class System(Principal):

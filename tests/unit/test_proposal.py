@@ -142,3 +142,11 @@ def test_a_name_holds_nothing_that_a_store_could_not_keep(name):
 def test_all_tenants_together_are_no_tenant():
     with pytest.raises(ValueError, match="stands for all tenants"):
         Principal(tenant="*", agent="agent")
+
+
+def test_risk_level_is_one_of_four_words():
+    assert Principal(tenant="acme", agent="bot").risk_level == "low"
+    assert Principal(tenant="acme", agent="bot", risk_level="critical").risk_level == "critical"
+    for wrong in ("severe", "", None, 3):
+        with pytest.raises(ValueError, match="risk_level must be one of low, medium, high, crit"):
+            Principal(tenant="acme", agent="bot", risk_level=wrong)

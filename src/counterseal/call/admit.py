@@ -33,7 +33,7 @@ from counterseal.ledger.requests import (
     Charge,
 )
 from counterseal.observation import Observation
-from counterseal.proposal import Principal, System
+from counterseal.proposal import Principal, RiskLevel, System
 from counterseal.vault import Vault
 
 
@@ -198,9 +198,10 @@ class Resume(NamedTuple):
     trace_id: str
     covered: bool | None = None
     """Of a reversal: whether the original's approval covers it. None for any other call."""
+    risk_level: str = RiskLevel.LOW
 
     def principal(self, tenant: str) -> Principal:
-        names = ("agent", "user", "roles", "scopes")
+        names = ("agent", "user", "roles", "scopes", "risk_level")
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.covered is None:
             return Principal(tenant=tenant, **fields)
@@ -222,6 +223,7 @@ def pack(ctx: GateContext, trace_id: str, key: str, vault: Vault) -> bytes:
         ctx.approval_id,
         trace_id,
         principal.covered if isinstance(principal, System) else None,
+        principal.risk_level,
     )
     return vault.seal(principal.tenant, key, to_json(fields, fallback=json_default))
 

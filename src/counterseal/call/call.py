@@ -75,6 +75,8 @@ class Call:
     decisions: list[TimedDecision] = field(default_factory=list)
     recall_first: bool = False
     """True if stored data matters to the decision."""
+    weighs: bool = False
+    """True if recall must also read the counters, for a policy rule or an approver."""
     approval_demand: Decision | None = None
     """The approval gate's decision that approvers must be asked."""
     budget_demands: tuple[Decision, ...] = ()

@@ -19,7 +19,7 @@ from counterseal.call.hold import hold
 from counterseal.call.recall import identify, read_memory, recall
 from counterseal.codes import Code
 from counterseal.execution.attempt import ProgressCallback
-from counterseal.gates import BEFORE_RECALL
+from counterseal.gates import BEFORE_RECALL, policy
 from counterseal.gates.base import (
     AsyncGate,
     Decision,
@@ -97,7 +97,12 @@ def receive(call: Call, run: RunRecord, services: CallServices) -> Decision | No
     else:
         compiled = services.compiled_for(record)
         call.learn(record=record, compiled=compiled)
-        call.recall_first = compiled.recalls or call.decided_before
+        asks, reads_run = policy.asks(call.ctx), compiled.reads_run
+        call.weighs = reads_run or asks
+        # Admission finds out whether a call was made before. Recall looks it up earlier where an
+        # approver or a probe comes first, because neither may be asked twice.
+        before_others = compiled.keyed and (asks or record.contract.probe is not None)
+        call.recall_first = reads_run or before_others or call.decided_before
     return run_gates(call, BEFORE_RECALL, services)
 
 

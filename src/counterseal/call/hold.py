@@ -27,7 +27,7 @@ from counterseal.gates.parse import is_sound
 from counterseal.gates.state import state_seen
 from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation import Observation, Redactor
-from counterseal.proposal import Principal, Proposal
+from counterseal.proposal import Principal, Proposal, RiskLevel
 from counterseal.vault import Vault, VaultError
 
 _PROPOSAL_FIELDS: Final = (
@@ -136,6 +136,7 @@ class HeldCall(NamedTuple):
     origins: dict[str, str]
     over_budget: list[str]
     """Budgets that the call would exceed."""
+    risk_level: str = RiskLevel.LOW
 
     def proposed(self, version: str) -> Proposal:
         """Return the proposal to submit again, with the approved version."""
@@ -144,7 +145,12 @@ class HeldCall(NamedTuple):
     def principal(self, tenant: str) -> Principal:
         """Return the principal, with the scopes of that time as a ceiling."""
         return Principal(
-            tenant=tenant, agent=self.agent, user=self.user, roles=self.roles, scopes=self.scopes
+            tenant=tenant,
+            agent=self.agent,
+            user=self.user,
+            roles=self.roles,
+            scopes=self.scopes,
+            risk_level=self.risk_level,
         )
 
 
@@ -266,6 +272,7 @@ def _sealed_part(ctx: GateContext, after: Mapping[str, Any] | None) -> dict[str,
         after=bounded_copy(after),
         origins=_origins(ctx),
         over_budget=list(ctx.over_budget),
+        risk_level=principal.risk_level.value,
     )._asdict()
 
 

@@ -40,11 +40,11 @@ async def recall(
     Unless `always`, a call whose decision needs nothing stored is left to its admission.
     """
     compiled = call.ctx.resolved
-    if not (always or call.recall_first) or not (compiled.keyed or compiled.recalls):
+    if not (always or call.recall_first) or not (compiled.keyed or compiled.reads_run):
         return None
     if compiled.keyed:
         identify(call)
-    counters = compiled.weighs or call.ctx.preview
+    counters = call.weighs or call.ctx.preview
     memory = await read_memory(call, services, counters=counters)
     return None if memory.entry is None else await _known(call, memory.entry, services)
 

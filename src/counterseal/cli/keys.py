@@ -149,6 +149,9 @@ def issue(
     scope: Annotated[
         list[str] | None, Option(metavar="S", help="A scope; can be repeated.")
     ] = None,
+    risk_level: Annotated[
+        str, Option(metavar="L", help="Risk level for policy: low, medium, high, critical.")
+    ] = "low",
     expires: Expires = None,
     reason: Reason = None,
     by: By = None,
@@ -164,7 +167,12 @@ def issue(
 
     try:
         principal = Principal(
-            tenant=tenant, agent=agent, user=user, roles=role or (), scopes=scope or ()
+            tenant=tenant,
+            agent=agent,
+            user=user,
+            roles=role or (),
+            scopes=scope or (),
+            risk_level=risk_level,
         )
     except ValueError as error:
         fail(str(error))

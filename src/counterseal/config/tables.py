@@ -20,6 +20,7 @@ from counterseal.contract.egress import kind, literal
 from counterseal.contract.model import KeepReads
 from counterseal.errors import GrantError
 from counterseal.ledger.records import Budgets
+from counterseal.proposal import RiskLevel
 from counterseal.registry import Grant
 
 Name = Annotated[str, Field(pattern=r"\S")]
@@ -128,6 +129,8 @@ class AgentTable(Table):
     user: Name | None = None
     roles: tuple[Name, ...] = ()
     scopes: tuple[Name, ...] = ()
+    risk_level: RiskLevel = RiskLevel.LOW
+    """How risky the agent's situation is, for policy rules."""
 
 
 class ApproverTable(Table):
@@ -379,6 +382,8 @@ class ClaimsTable(Table):
     agent: Name = "client_id"
     user: Name = "sub"
     roles: Name = "roles"
+    risk_level: Name | None = None
+    """The claim with the caller's risk level. With it, a token without that claim is refused."""
 
 
 class OAuthTable(Table):

@@ -63,8 +63,6 @@ def compile_record(
     leaves = announced or contract.version_from or contract.state_effects
     facts = contract_facts(contract)
     rules = policy.compile_for(facts)
-    reads_run, keyed = "run" in rules.names, contract.idempotency.required
-    weighs = reads_run or rules.asks
     return CompiledContract(
         contract=contract,
         input=compile_schema(contract.affordance.input_schema),
@@ -74,11 +72,8 @@ def compile_record(
         facts=facts,
         classes=_classes(effect, contract.risk, mutates=mutates),
         profile=profile(contract),
-        keyed=keyed,
-        # Admission finds out whether a call was made before. Recall looks it up earlier where an
-        # approver or a probe comes first, because neither may be asked twice.
-        recalls=reads_run or (keyed and (weighs or contract.probe is not None)),
-        weighs=weighs,
+        keyed=contract.idempotency.required,
+        reads_run="run" in rules.names,
         announced=announced,
         # A redacted read is settled in full anyhow, so only "all" matters here.
         leaves_nothing=not (leaves or keeps is KeepReads.ALL),

@@ -208,10 +208,8 @@ class CompiledContract:
     """What the contract says about its observations."""
     keyed: bool
     """True if calls are entered in the ledger."""
-    recalls: bool
-    """True if stored data matters to the decision, so that recall comes before it."""
-    weighs: bool
-    """True if recall must also read the counters, for a policy rule or an approver."""
+    reads_run: bool
+    """True if a policy rule reads the run, so that recall comes before the decision."""
     announced: bool
     """True if events are written before the tool runs."""
     leaves_nothing: bool

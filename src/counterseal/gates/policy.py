@@ -23,6 +23,11 @@ def check(ctx: GateContext) -> Decision:
     return _decision(ctx.resolved.policy.decide(_Facts(ctx)))
 
 
+def asks(ctx: GateContext) -> bool:
+    """Return True if a rule may require approval of this principal's call."""
+    return ctx.resolved.policy.asks(_Facts(ctx))
+
+
 @lru_cache(maxsize=1024)
 def _decision(decided: PolicyDecision) -> Decision:
     rule, version = decided.rule, decided.version
@@ -59,7 +64,7 @@ def _proposal(ctx: GateContext) -> dict[str, Any]:
 
 
 def _principal(ctx: GateContext) -> dict[str, Any]:
-    names = ("tenant", "user", "agent", "roles", "scopes")
+    names = ("tenant", "user", "agent", "roles", "scopes", "risk_level")
     return {name: getattr(ctx.principal, name) for name in names}
 
 

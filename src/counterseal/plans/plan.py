@@ -262,6 +262,7 @@ def _facts(principal: Principal, run: RunRecord) -> dict[str, Any]:
             "agent": principal.agent,
             "roles": sorted(principal.roles),
             "scopes": sorted(principal.scopes),
+            "risk_level": principal.risk_level.value,
         },
     }
 

@@ -26,7 +26,7 @@ from counterseal.policy.policy_rules import FUNCTIONS, uses
 
 FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "run": frozenset({"id", "objective", "allowed_tools", "state", "config"}),
-    "principal": frozenset({"tenant", "user", "agent", "roles", "scopes"}),
+    "principal": frozenset({"tenant", "user", "agent", "roles", "scopes", "risk_level"}),
 }
 NAMES: Final = ("steps", *FIELDS)
 """What a rule can see: the kept steps, the run, and the principal."""

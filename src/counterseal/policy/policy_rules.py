@@ -153,7 +153,7 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
             "server_tool",
         }
     ),
-    "principal": frozenset({"tenant", "user", "agent", "roles", "scopes"}),
+    "principal": frozenset({"tenant", "user", "agent", "roles", "scopes", "risk_level"}),
     "run": frozenset({"id", "objective", "allowed_tools", "age_seconds", "state", "calls"}),
 }
 """The facts with fixed fields."""
@@ -289,10 +289,13 @@ class CompiledPolicy:
         """The facts that a call may have to provide. Without any, all calls are decided alike."""
         return frozenset(_needed(self._live)) - {"contract"}
 
-    @property
-    def asks(self) -> bool:
-        """Whether a rule may require approval."""
-        return any(one.rule.then is PolicyVerdict.REQUIRE_APPROVAL for one in self._live)
+    def asks(self, facts: Facts) -> bool:
+        """Return whether a rule may require approval of this caller's calls."""
+        try:
+            live = self._plan(_caller(facts, self._caller_fields)).live
+        except (KeyError, TypeError, ValueError):
+            return False  # `decide` denies the call
+        return any(one.rule.then is PolicyVerdict.REQUIRE_APPROVAL for one in live)
 
     def decide(self, facts: Facts) -> PolicyDecision:
         """Return the decision on one call. Never raises because of the facts."""

@@ -211,6 +211,7 @@ def _read_facts(
         "agent": "some-agent",
         "roles": [],
         "scopes": [],
+        "risk_level": "low",
     }
     run: dict[str, Any] = {
         "id": "run_1",

@@ -180,6 +180,7 @@ async def compensate(runtime: Runtime, work: Due) -> str:
             agent=COMPENSATION_AGENT,
             user=resume.user,
             roles=resume.roles,
+            risk_level=resume.risk_level,
             scopes=undo.contract.security.required_scopes,
         ),
     )

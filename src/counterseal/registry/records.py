@@ -6,11 +6,11 @@ These are values: they validate themselves and decide nothing about callers. `re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -20,7 +20,7 @@ from counterseal.contract.declare import Tool
 from counterseal.contract.effects import EFFECTS, Effect, RiskClass
 from counterseal.contract.model import Contract, Lifecycle, LifecycleStatus
 from counterseal.errors import GrantError, RegistryError
-from counterseal.proposal import text_set
+from counterseal.proposal import RiskLevel, text_set
 
 
 class Reason(StrEnum):
@@ -325,8 +325,6 @@ _MESSAGES = {
 
 # --- grants ---------------------------------------------------------------------------------------
 
-_E = TypeVar("_E", bound=StrEnum)
-
 
 class Mode(StrEnum):
     """How far an agent may go with a tool: read, prepare, or act."""
@@ -360,6 +358,7 @@ class Grant:
     scopes: frozenset[str] = frozenset()
     """Needed in addition to the contract's."""
     risk_limit: RiskClass | None = None
+    """The highest risk class; may be given as low, medium, high or critical (`RISK_LIMITS`)."""
     expires_at: datetime | None = None
     tenant: str | None = None
     """None: every tenant that the record allows."""
@@ -383,10 +382,10 @@ class Grant:
             "agent": _name("agent", agent),
             "tool": _name("tool", tool),
             "version": version,
-            "mode": _member(Mode, "mode", mode),
+            "mode": _mode(mode),
             "max_calls_per_run": _count(max_calls_per_run),
             "scopes": _scopes(scopes),
-            "risk_limit": risk_limit and _member(RiskClass, "risk_limit", risk_limit),
+            "risk_limit": risk_limit and _risk_limit(risk_limit),
             "expires_at": _moment(expires_at),
             "tenant": None if tenant is None else _name("tenant", tenant),
             "versions": _versions(version),
@@ -409,12 +408,30 @@ def _name(field_name: str, value: object) -> str:
     return value
 
 
-def _member(kind: type[_E], field_name: str, value: str) -> _E:
+def _mode(value: str) -> Mode:
     try:
-        return kind(value)
+        return Mode(value)
     except ValueError:
-        names = ", ".join(member.value for member in kind)
-        raise GrantError(f"{field_name}: must be one of {names}, got {value!r}") from None
+        raise GrantError(f"mode: must be one of {', '.join(Mode)}, got {value!r}") from None
+
+
+RISK_LIMITS: Final[Mapping[str, RiskClass]] = {
+    RiskLevel.LOW: RiskClass.LOW_RISK_INTERNAL,
+    RiskLevel.MEDIUM: RiskClass.MEDIUM_RISK_WRITE,
+    RiskLevel.HIGH: RiskClass.HIGH_RISK_EXTERNAL,
+    RiskLevel.CRITICAL: RiskClass.CRITICAL_MUTATION,
+}
+"""The highest risk class that a grant with such a limit allows."""
+
+
+def _risk_limit(value: Any) -> RiskClass:
+    if isinstance(value, str) and value in RISK_LIMITS:
+        return RISK_LIMITS[value]
+    try:
+        return RiskClass(value)
+    except ValueError:
+        names = ", ".join((*RISK_LIMITS, *RiskClass))
+        raise GrantError(f"risk_limit: must be one of {names}, got {value!r}") from None
 
 
 def _count(value: object) -> int | None:

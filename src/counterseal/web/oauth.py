@@ -23,7 +23,7 @@ import jiter
 import jwt
 
 from counterseal.config.tables import OAuthTable, is_loopback
-from counterseal.proposal import Principal
+from counterseal.proposal import Principal, RiskLevel
 from counterseal.registry.identities import reserved
 
 _log = logging.getLogger("counterseal.gateway")
@@ -250,11 +250,14 @@ class Tokens:
         return claims
 
 
-def _principal(claims: Mapping[str, Any], names: Mapping[str, str]) -> Principal:
+def _principal(claims: Mapping[str, Any], names: Mapping[str, str | None]) -> Principal:
     """Return the principal that a token's claims name. Raises TokenRefusedError."""
     tenant, agent, user = (_name(claims, names, key) for key in ("tenant", "agent", "user"))
     if tenant is None or agent is None:
         raise TokenRefusedError("the token names no tenant, or no agent")
+    level = _name(claims, names, "risk_level")
+    if level is None and names["risk_level"] is not None:
+        raise TokenRefusedError("the token names no risk level")
     roles = _claim(claims, names["roles"])
     scopes = claims.get("scope", claims.get("scp"))
     try:
@@ -264,10 +267,11 @@ def _principal(claims: Mapping[str, Any], names: Mapping[str, str]) -> Principal
             user=user,
             roles=[roles] if isinstance(roles, str) else roles or (),
             scopes=scopes.split() if isinstance(scopes, str) else scopes or (),
+            risk_level=level or RiskLevel.LOW,
         )
     except (TypeError, ValueError):
         raise TokenRefusedError(
-            "the token has an invalid tenant, agent, user, role or scope"
+            "the token has an invalid tenant, agent, user, role, scope or risk level"
         ) from None
     fault = reserved(principal)
     if fault is not None:
@@ -275,7 +279,7 @@ def _principal(claims: Mapping[str, Any], names: Mapping[str, str]) -> Principal
     return principal
 
 
-def _name(claims: Mapping[str, Any], names: Mapping[str, str], key: str) -> str | None:
+def _name(claims: Mapping[str, Any], names: Mapping[str, str | None], key: str) -> str | None:
     value = _claim(claims, names[key])
     if value is None:
         return None
@@ -286,8 +290,10 @@ def _name(claims: Mapping[str, Any], names: Mapping[str, str], key: str) -> str 
     return value
 
 
-def _claim(claims: Mapping[str, Any], name: str) -> Any:
+def _claim(claims: Mapping[str, Any], name: str | None) -> Any:
     """Return the claim of that name, else the value that the dots in the name lead to."""
+    if name is None:
+        return None
     if name in claims:
         return claims[name]
     value: Any = claims

@@ -13,9 +13,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from mcp.server.auth.provider import principal_components
 from starlette.applications import Starlette
 
-from counterseal.config.tables import OAuthTable
+from counterseal.config.tables import ClaimsTable, OAuthTable
 from counterseal.runtime import Runtime
 from counterseal.web.identity import Access, protect
+from counterseal.web.oauth import TokenRefusedError, _principal
 
 from .authorization_server import MAKERS
 from .conftest import RESOURCE
@@ -42,6 +43,19 @@ async def test_good_token_makes_a_principal_of_its_claims(caller, issuer, kid):
         "roles": ["support"],
         "scopes": ["case:read", "notice:send"],
     }
+
+
+def test_risk_level_comes_from_the_claim_that_the_settings_name(issuer):
+    def level(**claims):
+        return _principal({**issuer.claims(), **claims}, names.model_dump()).risk_level
+
+    names = ClaimsTable()
+    assert level(risk_level="critical") == "low"  # not named, so not read
+    names = ClaimsTable(risk_level="risk_level")
+    assert level(risk_level="critical") == "critical"
+    for wrong in (None, "severe", ["high"]):
+        with pytest.raises(TokenRefusedError):
+            level(risk_level=wrong)
 
 
 async def test_claims_are_found_where_the_settings_say(door, issuer):

@@ -35,6 +35,7 @@ def facts():
 
     def facts(**more):
         principal = {"tenant": "acme", "user": "u_7", "agent": "clerk", "roles": [], "scopes": []}
+        principal["risk_level"] = "low"
         run = {"id": "run_1", "objective": None, "allowed_tools": None}
         return {
             "call": {},

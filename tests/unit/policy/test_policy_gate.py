@@ -99,7 +99,7 @@ def test_rule_that_errs_tells_the_model_nothing_of_the_call(context):
         "call.case_id == 'case_1'",
         "proposal.tool == 'read_case' && proposal.run_id == 'run_1' && proposal.has_key",
         "proposal.version == null",
-        "principal.roles == ['a', 'b'] && principal.scopes == [] && size(principal) == 5",
+        "principal.roles == ['a', 'b'] && principal.scopes == [] && size(principal) == 6",
         "run.id == 'run_1' && run.objective == 'close cases' && run.age_seconds == 30.0",
         "run.allowed_tools == ['read_case'] && run.state.step == 2 && run.calls == 4",
         "tenant.residency == 'EU'",

@@ -105,7 +105,8 @@ def test_range_holds_exactly_what_lies_between_its_ends(low, high, asked):
         ("max_calls_per_run", "5"),
         ("scopes", "case:read"),
         ("scopes", [""]),
-        ("risk_limit", "high"),
+        ("risk_limit", "severe"),
+        ("risk_limit", ["high"]),
         ("expires_at", datetime(2026, 1, 1)),  # noqa: DTZ001 - naive on purpose
         ("expires_at", "2026-01-01"),
         ("tenant", ""),
@@ -216,6 +217,19 @@ def test_risk_limit_lets_through_what_is_not_above_it(risk, limit):
     answer = ask(registry_with(declared, grants=[grant]), name="act_on_case")
     assert (answer == grant) is (risk <= limit)
     assert answer == grant or answer.reason is Reason.RISK_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("word", "limit"),
+    [
+        ("low", RiskClass.LOW_RISK_INTERNAL),
+        ("medium", RiskClass.MEDIUM_RISK_WRITE),
+        ("high", RiskClass.HIGH_RISK_EXTERNAL),
+        ("critical", RiskClass.CRITICAL_MUTATION),
+    ],
+)
+def test_risk_limit_may_be_given_as_a_level(word, limit):
+    assert Grant(agent="bot", tool="t", risk_limit=word).risk_limit is limit
 
 
 def test_scopes_of_contract_and_grant_are_both_needed():

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from counterseal.contract.effects import Effect, RiskClass
 from counterseal.gateway.catalogue import EFFECT, VERSION
+from counterseal.proposal import RiskLevel
 from counterseal.registry import Grant, Mode
 from counterseal.views.base import Items
 from counterseal.views.tools import (
@@ -104,7 +105,7 @@ class GrantBody(RequestBody):
         None
     )
     scopes: list[_Name] = Field(default_factory=list, max_length=100)
-    risk_limit: RiskClass | None = None
+    risk_limit: RiskClass | RiskLevel | None = None
     expires_at: When | None = None
     everywhere: bool = Field(
         default=False, strict=True, description="In every tenant instead of this one."
