@@ -186,9 +186,13 @@ async def serving(
     wait: float = PATIENCE,
     grants: Any = None,
     telling: bool = False,
+    connections: dict[str, int] | None = None,
     **options: Any,
 ) -> Any:
-    """A gateway without upstreams, on a free port. `wait` is how long calls wait for a person."""
+    """A gateway without upstreams, on a free port. `wait` is how long calls wait for a person.
+
+    `connections` are the server's limits.
+    """
     async with contextlib.AsyncExitStack() as stack:
         if runtime is None:
             runtime = Runtime.open(store, **options)
@@ -200,12 +204,12 @@ async def serving(
             task = asyncio.ensure_future(server.notify_changes())
             stack.callback(task.cancel)
         stack.push_async_callback(server.calls.close)
-        url = await stack.enter_async_context(listening(server))
+        url = await stack.enter_async_context(listening(server, **(connections or {})))
         yield Served(runtime, server, url)
 
 
 @contextlib.asynccontextmanager
-async def listening(server: McpServer) -> Any:
+async def listening(server: McpServer, **settings: int) -> Any:
     """The application under its URL."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -213,7 +217,7 @@ async def listening(server: McpServer) -> Any:
         running = Gateway(runtime=server.runtime, server=server, upstreams=None)  # type: ignore[arg-type]
         security = TransportSecuritySettings(allowed_hosts=["127.0.0.1:*"])
         app = site(running, Access(resource=url), security, urls=[url]).app
-        async with serving_on(bound, app, SERVER):
+        async with serving_on(bound, app, SERVER, **settings):
             try:
                 yield url
             finally:

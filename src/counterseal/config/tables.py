@@ -438,6 +438,8 @@ class GatewayTable(Table):
     """How long a call waits for an approval before it answers."""
     requests_per_second: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] = 500
     """Requests to the API that a credential may send each second; five times as many at once."""
+    connections_per_address: Annotated[int, Field(strict=True, ge=1, le=1000)] = 256
+    """Connections from one address that may wait for a request; beyond it the oldest is closed."""
     lock: Name = "counterseal.lock"
     """The file of accepted definitions, relative to the configuration file."""
     oauth: OAuthTable | None = None

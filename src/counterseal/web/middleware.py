@@ -31,7 +31,7 @@ _MAX_HEADERS: Final = 100
 _MAX_HEADER_BYTES: Final = 32 * 1024
 _MAX_REQUESTS: Final = 800
 """Requests under way, beyond which further ones are refused. Less than the server's limit on
-connections, so that `/health` still answers."""
+connections, so that there is always one for `/health`."""
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 
 

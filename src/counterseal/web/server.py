@@ -7,19 +7,25 @@ and the tests also run it on another server.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from counterseal.accounts.sign_in import network_of
 from counterseal.config import ConfigError, Settings
 from counterseal.config.tables import is_loopback
 from counterseal.gateway.running import Gateway, Tell, gateway
@@ -33,7 +39,9 @@ _LOCAL_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 _GRACE_SECONDS: Final = 10.0
 """Seconds that calls under way have to end when the gateway stops."""
 _MAX_CONNECTIONS: Final = 1000
-"""Connections, or requests under way, beyond which a request is answered with 503."""
+_CONNECTIONS_PER_ADDRESS: Final = 256
+_BACKLOG: Final = 512
+"""Connections that the system accepts before we see them."""
 _HANG_UP_SECONDS: Final = 2
 """Seconds after which connections that are still open are closed when the gateway stops."""
 MAX_HEAD_BYTES: Final = 32 * 1024
@@ -90,6 +98,7 @@ async def serve(
             server = GatewayServer(
                 served.app,
                 proxies=settings.gateway.trusted_proxies,
+                connections_per_address=settings.gateway.connections_per_address,
                 stopping=lambda: _finish_calls(running, served, tell),
             )
             serving = asyncio.ensure_future(server.serve(sockets=[listening]))
@@ -168,7 +177,7 @@ class GatewayServer(uvicorn.Server):
     """Stock uvicorn with the gateway's settings.
 
     The first signal ends it after the calls under way, a second one at once. Connections on which
-    a request does not arrive in time are closed.
+    a request does not arrive in time are closed, and so are those beyond `ConnectionLimits`.
     """
 
     def __init__(
@@ -179,16 +188,25 @@ class GatewayServer(uvicorn.Server):
         stopping: Callable[[], Awaitable[None]] | None = None,
         slow_clients: SlowClients | None = None,
         keep_alive: int = 5,
+        max_connections: int = _MAX_CONNECTIONS,
+        connections_per_address: int = _CONNECTIONS_PER_ADDRESS,
     ) -> None:
+        limits = ConnectionLimits(max_connections, connections_per_address, proxies)
+
+        class Connection(H11Protocol):  # h11 bounds heads: docs/decisions/0029
+            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+                super().connection_made(transport)
+                limits.make_room(self)
+
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             server_header=False,
             ws="none",
-            http="h11",  # the parser that bounds heads: docs/decisions/0029
+            http=Connection,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-            limit_concurrency=_MAX_CONNECTIONS,
+            backlog=_BACKLOG,
             proxy_headers=bool(proxies),  # otherwise a caller could claim another address
             forwarded_allow_ips=list(proxies),
             timeout_keep_alive=keep_alive,
@@ -239,6 +257,54 @@ class GatewayServer(uvicorn.Server):
             self.should_exit = True
 
 
+def _waits(connection: H11Protocol) -> bool:
+    """Return whether a connection has no request, or one that has not arrived in whole."""
+    request: Any = connection.cycle  # None before the first request
+    return request is None or request.response_complete or request.more_body
+
+
+class ConnectionLimits:
+    """Bounds the connections that wait for a request: of each address, and of all together.
+
+    A connection beyond a limit takes the place of the oldest one that waits: of its own address, or
+    of the address that has most of them. A client that opens many connections so closes its own,
+    and a new one is always accepted, which keeps `/health` answering. Requests under way are
+    bounded by `Availability`. A trusted proxy speaks for many clients, so it has no limit of its
+    own.
+    """
+
+    def __init__(self, total: int, per_address: int, proxies: Sequence[str] = ()) -> None:
+        self._total = total
+        self._per_address = per_address
+        self._proxies = tuple(map(ip_network, proxies))
+        self._order: WeakKeyDictionary[H11Protocol, int] = WeakKeyDictionary()
+        self._numbers = itertools.count()
+
+    def make_room(self, new: H11Protocol) -> None:
+        """Close a connection that waits if there is one too many with the new one."""
+        self._order[new] = next(self._numbers)
+        if len(new.connections) <= min(self._total, self._per_address):
+            return
+        there = [one for one in self._order if not one.transport.is_closing()]
+        waiting = [one for one in there if _waits(one)]
+        addresses = Counter(_address(one) for one in waiting)
+        crowded = _address(new)
+        if addresses[crowded] <= self._per_address or self._is_proxy(new):
+            if len(there) <= self._total:
+                return
+            crowded = addresses.most_common(1)[0][0]
+        own = [one for one in waiting if _address(one) == crowded]
+        min(own, key=self._order.__getitem__).transport.close()
+
+    def _is_proxy(self, connection: H11Protocol) -> bool:
+        host = ip_address(connection.client[0]) if connection.client else None
+        return host is not None and any(host in network for network in self._proxies)
+
+
+def _address(connection: H11Protocol) -> str:
+    return network_of(connection.client[0]) if connection.client else ""
+
+
 class SlowClients:
     """Closes connections on which a whole request has not arrived within `seconds`.
 
@@ -259,9 +325,9 @@ class SlowClients:
         now, before = self._clock(), self._waiting
         self._waiting = {}
         for connection in connections:
-            last = connection.cycle  # None before the first request
-            if last is not None and not (last.response_complete or last.more_body):
+            if not _waits(connection):
                 continue  # a whole request is being answered, which may take as long as it takes
+            last = connection.cycle
             previous, since = before.get(connection, (last, now))
             if previous is not last:
                 since = now
