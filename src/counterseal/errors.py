@@ -13,6 +13,7 @@ exception: it is a decision, and comes back as an observation.
     │   └── SpokenError    with a message that its caller may read
     │       └── NotDoneError   raised by a tool: nothing was done, and why
     ├── NotSentError       a request never left this machine, so it had no effect
+    │   └── TooLateError   its call's deadline or lease had passed right before it was sent
     ├── AnswerLostError    a request was sent, and no usable answer arrived
     ├── EgressError        a tool tried to connect to a place that its contract does not allow
     ├── ResponseTooLargeError    a response exceeds the size limit
@@ -174,6 +175,14 @@ class NotSentError(CountersealError):
     """A request never left this machine, so it had no effect.
 
     Tools may raise it as well. The message is for operators.
+    """
+
+
+class TooLateError(NotSentError):
+    """A request was not sent, because its call may not be this worker's any more.
+
+    The call's deadline has passed, or its lease, most likely while the process was suspended. What
+    the tool did before is not known.
     """
 
 

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.terms import Choice, Voter
+from counterseal.clocks import boottime
 from counterseal.contract.declare import Tool, ToolOptions, set_option
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract
@@ -142,15 +143,16 @@ def context(
     about = Context(
         principal=principal or someone(), **{"run_id": "run_1", "call_id": "call_1", **fields}
     )
+    seconds = contract.runtime.timeout_ms / 1000
     services = LocalServices(
         about,
         tool=contract.name,
         egress=Egress.of(contract),
-        seconds=contract.runtime.timeout_ms / 1000,
+        seconds=seconds,
+        until=boottime() + seconds,
         mask=NO_MASK,
         clients=executor.clients,
         directory=partial(executor.directory, about, contract.name),
-        tell=None,
     )
     return replace(about, services=services)
 

@@ -99,6 +99,8 @@ async def _attempt(call: Call, runner: Runner, services: CallServices) -> bool:
         tool_context, call.ctx, until=now + seconds, key=call.key, attempt=call.attempt
     )
     request = AttemptRequest(arguments, context, seconds, tell)
+    if call.entry is not None:
+        request = request._replace(lapsed=partial(services.leases.may_have_lapsed, call.entry))
     call.outcome = await runner.run(request)
     return call.outcome.code is Code.SUCCESS and not call.outcome.interrupted
 

@@ -11,10 +11,12 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from counterseal.clocks import boottime
 from counterseal.codes import Code
 from counterseal.contract.egress import Egress
 from counterseal.contract.tool_context import Context
@@ -52,6 +54,8 @@ class AttemptRequest(NamedTuple):
     seconds: float
     """The time limit of this attempt."""
     tell: ProgressCallback | None = None
+    lapsed: Callable[[], bool] = lambda: False
+    """Returns whether the call's lease may have lapsed, so that another worker may execute it."""
 
 
 class Outcome(NamedTuple):
@@ -78,6 +82,10 @@ class Outcome(NamedTuple):
     """Masks the secrets of this attempt."""
 
 
+TOO_LATE: Final[ContextVar[Callable[[], str]]] = ContextVar("counterseal_too_late", default=str)
+"""Returns why the call that runs in this context may send nothing any more; empty if it may."""
+
+
 class LocalServices:
     """The services of one call, each made on first use. `close` ends them with the call."""
 
@@ -90,16 +98,21 @@ class LocalServices:
         tool: str,
         egress: Egress,
         seconds: float,
+        until: float,
         mask: Mask,
         clients: Callable[[], Clients],
         directory: Callable[[], Path],
-        tell: ProgressCallback | None,
+        tell: ProgressCallback | None = None,
+        lapsed: Callable[[], bool] = lambda: False,
         own_clients: bool = False,
     ) -> None:
         self._about = about
         self._tool = tool
         self._egress = egress
         self._seconds = seconds
+        self._until = until
+        """The deadline, as a moment of `boottime`."""
+        self._lapsed = lapsed
         self.mask = mask
         self._make_clients = clients
         self._own_clients = own_clients
@@ -111,11 +124,18 @@ class LocalServices:
 
     @cached_property
     def http(self) -> httpx.AsyncClient:
-        return self._clients.client(self._egress, seconds=self._seconds)
+        return self._clients.client(self._egress, self.too_late, seconds=self._seconds)
 
     @cached_property
     def sync_http(self) -> httpx.Client:
-        return self._clients.sync_client(self._egress, seconds=self._seconds)
+        return self._clients.sync_client(self._egress, self.too_late, seconds=self._seconds)
+
+    def too_late(self) -> str:
+        """Return why nothing may be sent any more; empty if it may."""
+        if boottime() >= self._until:
+            return "the call's deadline has passed"
+        lapsed = "the call's lease may have lapsed, and another worker may execute it"
+        return lapsed if self._lapsed() else ""
 
     @cached_property
     def _clients(self) -> Clients:

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
+from counterseal.clocks import boottime
 from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.egress import Egress
-from counterseal.contract.model import Contract, Isolation
+from counterseal.contract.model import Contract, EgressPolicy, Isolation
 from counterseal.contract.outputs import Partial
 from counterseal.contract.tool_context import Config, Context, RefusedError, Secret, State
 from counterseal.errors import IsolationError, SpokenError
@@ -82,10 +83,12 @@ class Executor:
             self.sandboxes.available()
 
     def runner(self, contract: Contract, tool: Tool[..., Any]) -> Runner:
-        """Prepare a tool. One that runs in a process gets one started in advance."""
+        """Prepare a tool: its process is started, or its TLS context is made, in advance."""
         runner = Runner(self, contract, tool)
         if runner.where is Where.PROCESS:
             self._warm(runner.address)
+        elif runner.connects:
+            self.clients()
         return runner
 
     def settle_here(self) -> None:
@@ -224,6 +227,8 @@ class Runner:
         self.egress = Egress.of(contract)
         self.is_request = contract.http is not None or contract.mcp is not None
         """True for a tool that only sends one request: before it is sent, nothing has happened."""
+        self.connects = contract.mcp is None and self.egress.policy is not EgressPolicy.NONE
+        """True for a tool that may connect to other machines through its context."""
         self.address: FunctionAddress | None = None
         if self.where is Where.PROCESS or self.where is Where.SANDBOX:
             self.address = address_of(tool.function)
@@ -283,7 +288,7 @@ class Runner:
 
     async def _injected(self, work: AttemptRequest) -> Injected:
         """Return the values of marked parameters. Credentials are resolved here, not before."""
-        about = work.context()
+        about, until = work.context(), boottime() + work.seconds
         get = self.executor.credentials.get
         values = {name: await get(about.tenant, name) for name in set(self.secrets.values())}
         mask = self._mask_of(values)
@@ -293,11 +298,13 @@ class Runner:
             tool=self.contract.name,
             egress=self.egress,
             seconds=work.seconds,
+            until=until,
             mask=mask,
             clients=self.executor.own_clients if apart else self.executor.clients,
             own_clients=apart,
             directory=partial(self.executor.directory, about, self.contract.name),
             tell=work.tell,
+            lapsed=work.lapsed,
         )
         context = replace(about, services=services)
         injected: dict[str, Any] = {}

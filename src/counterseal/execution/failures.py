@@ -71,6 +71,7 @@ _ROWS: Final = (
     ("counterseal.errors", Code.DEPENDENCY_UNAVAILABLE, "SecretUnavailableError IsolationError"),
     ("counterseal.errors", Code.OBSERVATION_NORMALIZATION_FAIL, "ResponseTooLargeError"),
     ("counterseal.errors", Code.DEPENDENCY_UNAVAILABLE, "NotSentError AnswerLostError"),
+    ("counterseal.errors", Code.TIMEOUT, "TooLateError"),
     ("counterseal.errors", Code.UNKNOWN_ERROR, "ToolFailedError"),
     # The tool answered with a refusal, and its message says what to change.
     ("counterseal.errors", Code.SEMANTIC_INVALIDITY, "SpokenError"),
@@ -208,6 +209,7 @@ class Fault(NamedTuple):
 
 _UNKNOWN: Final = Fault(("builtins.BaseException",))
 UNSENT: Final = "counterseal.errors.NotSentError"
+_TOO_LATE: Final = "counterseal.errors.TooLateError"
 _NOT_DONE: Final = "counterseal.errors.NotDoneError"
 
 
@@ -217,8 +219,11 @@ def said_not_done(fault: Fault | None) -> bool:
 
 
 def said_unsent(fault: Fault) -> bool:
-    """Return whether the tool itself reported that nothing was sent."""
-    return UNSENT in fault.kinds
+    """Return whether the tool itself reported that nothing was sent.
+
+    Its HTTP client's word is not the tool's: it may have done something before that request.
+    """
+    return UNSENT in fault.kinds and _TOO_LATE not in fault.kinds
 
 
 # --- from an exception to its fault ---------------------------------------------------------------

@@ -15,7 +15,7 @@ from threading import Lock, Thread
 from typing import Any, NamedTuple, TypeVar
 
 from counterseal.errors import IsolationError
-from counterseal.execution.attempt import LocalServices
+from counterseal.execution.attempt import TOO_LATE, LocalServices
 from counterseal.execution.logs import ACTIVE
 
 # --- threads --------------------------------------------------------------------------------------
@@ -178,6 +178,7 @@ async def in_task(
     """Run a coroutine in its own task, so that it can be abandoned at the deadline."""
     context = copy_context()
     context.run(ACTIVE.set, services.mask)
+    context.run(TOO_LATE.set, services.too_late)
     task = asyncio.get_running_loop().create_task(_contained(running), context=context)
     interrupted = await _within(task, seconds, services, task.cancel)
     if not task.done():

@@ -1,9 +1,10 @@
 """HTTP clients for tools (`ctx.http`) that connect only where a contract's egress allows it.
 
-Three checks stand between a tool and the network. Every request is checked, so every hop of a
+Four checks stand between a tool and the network. Every request is checked, so every hop of a
 redirect is (`_check_request`). Every connection goes to an address that was checked: a name is
 resolved once, all of its addresses are checked, and one of those is connected to, so that a second
-lookup can't give another answer (`Guard`). Every response body is bounded, before and after
+lookup can't give another answer (`Guard`). Right before the first byte of a request, the call must
+still be this worker's, and in time (`first_byte`). Every response body is bounded, before and after
 decompression (`Body`).
 
 Proxies named by the environment are not used: behind a proxy, the destination can't be checked.
@@ -15,6 +16,7 @@ of a module that `counterseal --help` loads.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import threading
@@ -24,14 +26,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cached_property
+from functools import cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import httpcore
 import httpx
 
 from counterseal.contract.egress import Egress, literal, split_port
-from counterseal.errors import EgressError, ResponseTooLargeError
+from counterseal.errors import EgressError, ResponseTooLargeError, TooLateError
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest response body, before and after decompression."""
@@ -166,8 +168,8 @@ class Guard(httpcore.AsyncNetworkBackend):
         connect = self._network.connect.connect_tcp
         for address in others:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
-                return await connect(address, port, share, local_address, socket_options)
-        return await connect(last, port, share, local_address, socket_options)
+                return _Stream(await connect(address, port, share, local_address, socket_options))
+        return _Stream(await connect(last, port, share, local_address, socket_options))
 
     async def _lookup(self, host: str, port: int, seconds: float | None) -> Sequence[str]:
         try:
@@ -196,13 +198,13 @@ class SyncGuard(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         addresses = _literal(host) or self._lookup(host, port)
         *others, last = _checked(self._egress, host, port, addresses)
-        timeout = _remaining(timeout)
+        timeout = _remaining(timeout, httpcore.ConnectTimeout)
         share = timeout and timeout / (len(others) + 1)
         connect = self._network.connect_sync.connect_tcp
         for address in others:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
-                return _TimedStream(connect(address, port, share, local_address, socket_options))
-        return _TimedStream(connect(last, port, share, local_address, socket_options))
+                return _SyncStream(connect(address, port, share, local_address, socket_options))
+        return _SyncStream(connect(last, port, share, local_address, socket_options))
 
     def _lookup(self, host: str, port: int) -> Sequence[str]:
         try:
@@ -241,30 +243,84 @@ def deadline(moment: float | None) -> Iterator[None]:
         _deadline.reset(token)
 
 
-def _remaining(timeout: float | None) -> float | None:
+def _remaining(
+    timeout: float | None, error: type[Exception] = httpcore.ReadTimeout
+) -> float | None:
     moment = _deadline.get()
     if moment is None:
         return timeout
     remaining = moment - time.monotonic()
     if remaining <= 0:
-        raise httpcore.ReadTimeout("the deadline of the call has passed")
+        raise error("the deadline of the call has passed")
     return remaining if timeout is None else min(remaining, timeout)
 
 
-class _TimedStream(httpcore.NetworkStream):
-    """A thread's connection whose reads and writes end at the deadline of the call."""
+TooLate = Callable[[], str]
+"""Returns why a request may not be sent any more; empty if it may."""
+_unsent: ContextVar[list[TooLate]] = ContextVar("unsent")
+
+
+@contextmanager
+def first_byte(too_late: TooLate) -> Iterator[None]:
+    """Ask `too_late` right before the first byte of the request that is sent inside.
+
+    A process may have been suspended since its call was checked, while another one took over.
+    """
+    token = _unsent.set([too_late])
+    try:
+        yield
+    finally:
+        _unsent.reset(token)
+
+
+def _check_first_byte() -> None:
+    unsent = _unsent.get([])
+    if unsent:
+        if why := unsent[0]():
+            raise TooLateError(f"{why}, so the request was not sent")
+        unsent.clear()
+
+
+class _Stream(httpcore.AsyncNetworkStream):
+    """A connection that checks a request before its first byte."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self.read = stream.read  # type: ignore[method-assign]
+        self.aclose = stream.aclose  # type: ignore[method-assign]
+        self.get_extra_info = stream.get_extra_info  # type: ignore[method-assign]
+
+    async def write(
+        self,
+        buffer: bytes,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+    ) -> None:
+        _check_first_byte()
+        await self._stream.write(buffer, timeout)
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+    ) -> httpcore.AsyncNetworkStream:
+        return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+
+class _SyncStream(httpcore.NetworkStream):
+    """`_Stream` for threads, whose reads and writes end at the deadline of the call."""
 
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
+        self.close = stream.close  # type: ignore[method-assign]
+        self.get_extra_info = stream.get_extra_info  # type: ignore[method-assign]
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         return self._stream.read(max_bytes, _remaining(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        _check_first_byte()
         self._stream.write(buffer, _remaining(timeout))
-
-    def close(self) -> None:
-        self._stream.close()
 
     def start_tls(
         self,
@@ -272,11 +328,8 @@ class _TimedStream(httpcore.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:
-        encrypted = self._stream.start_tls(ssl_context, server_hostname, _remaining(timeout))
-        return _TimedStream(encrypted)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
+        timeout = _remaining(timeout, httpcore.ConnectTimeout)
+        return _SyncStream(self._stream.start_tls(ssl_context, server_hostname, timeout))
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -468,13 +521,17 @@ class _TransportCache(Generic[T]):
 class _SharedTransport(httpx.AsyncBaseTransport):
     """One call's use of a cached transport: closing it releases the transport."""
 
-    def __init__(self, cache: _TransportCache[GuardedTransport], egress: Egress) -> None:
+    def __init__(
+        self, cache: _TransportCache[GuardedTransport], egress: Egress, too_late: TooLate
+    ) -> None:
         self._cache = cache
         self._egress = egress
+        self._too_late = too_late
         self._transport = cache.acquire(egress)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        return await self._transport.handle_async_request(request)
+        with first_byte(self._too_late):
+            return await self._transport.handle_async_request(request)
 
     async def aclose(self) -> None:
         for surplus in self._cache.release(self._egress):
@@ -483,20 +540,32 @@ class _SharedTransport(httpx.AsyncBaseTransport):
 
 class _SyncSharedTransport(httpx.BaseTransport):
     def __init__(
-        self, cache: _TransportCache[SyncGuardedTransport], egress: Egress, seconds: float
+        self,
+        cache: _TransportCache[SyncGuardedTransport],
+        egress: Egress,
+        too_late: TooLate,
+        seconds: float,
     ) -> None:
         self._cache = cache
         self._egress = egress
+        self._too_late = too_late
         self._transport = cache.acquire(egress)
         self._moment = time.monotonic() + seconds
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         request.extensions[_DEADLINE] = self._moment
-        return self._transport.handle_request(request)
+        with first_byte(self._too_late):
+            return self._transport.handle_request(request)
 
     def close(self) -> None:
         for surplus in self._cache.release(self._egress):
             surplus.close()
+
+
+@cache
+def _tls(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+    """Return the TLS context of this process; the environment may choose whom to trust."""
+    return httpx.create_ssl_context()
 
 
 class Clients:
@@ -516,18 +585,23 @@ class Clients:
     ) -> None:
         self._network = network or Network()
         self._max_bytes = max_bytes
-        self._given_tls = tls
+        # Made here and not for the first request: it takes tens of milliseconds.
+        self._tls = tls or _tls(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
         self._cache = _TransportCache(self._transport, keep)
         self._sync_cache = _TransportCache(self._sync_transport, keep)
 
-    def client(self, egress: Egress, *, seconds: float) -> httpx.AsyncClient:
+    def client(
+        self, egress: Egress, too_late: TooLate = str, *, seconds: float
+    ) -> httpx.AsyncClient:
         """Return a client for one call, which closes it at its end."""
-        shared = _SharedTransport(self._cache, egress)
+        shared = _SharedTransport(self._cache, egress, too_late)
         return httpx.AsyncClient(transport=shared, trust_env=False, timeout=seconds)
 
-    def sync_client(self, egress: Egress, *, seconds: float) -> httpx.Client:
+    def sync_client(
+        self, egress: Egress, too_late: TooLate = str, *, seconds: float
+    ) -> httpx.Client:
         """Return a client for one call in a thread; its requests end in so many seconds."""
-        shared = _SyncSharedTransport(self._sync_cache, egress, seconds)
+        shared = _SyncSharedTransport(self._sync_cache, egress, too_late, seconds)
         return httpx.Client(transport=shared, trust_env=False, timeout=seconds)
 
     async def aclose(self) -> None:
@@ -539,11 +613,6 @@ class Clients:
         """Close the connections of sync clients, where there is no event loop."""
         for transport in self._sync_cache.clear():
             transport.close()
-
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        # The environment may choose which certificates to trust (SSL_CERT_FILE).
-        return self._given_tls or httpx.create_ssl_context()
 
     def _transport(self, egress: Egress) -> GuardedTransport:
         return GuardedTransport(egress, self._network, tls=self._tls, max_bytes=self._max_bytes)

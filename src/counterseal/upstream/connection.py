@@ -36,8 +36,10 @@ from counterseal.errors import (
     CountersealError,
     NotSentError,
     ResponseTooLargeError,
+    TooLateError,
     ToolFailedError,
 )
+from counterseal.execution.attempt import TOO_LATE
 from counterseal.masking import Mask
 from counterseal.upstream.listings import ToolList, change_of, subscribe_to_resources, watch_changes
 from counterseal.upstream.questions import QuestionRelay, client_capabilities
@@ -278,7 +280,9 @@ class UpstreamConnection:
         dispatcher = self._dispatcher
         if not self.up or dispatcher is None:
             raise NotSentError(f"upstream {self._settings.name} was not reached: {self.trouble}")
-        delivery = Delivery(client)
+        delivery = Delivery(client, TOO_LATE.get())
+        if why := delivery.too_late():
+            raise TooLateError(f"{why}, so the request was not sent")
         capabilities = client_capabilities(self._settings.relay, client) if self.modern else None
         meta = {_KEY: key, "traceparent": client.traceparent}
         stamped, stamps = _stamped(method, params, meta, self.version, capabilities)

@@ -139,6 +139,9 @@ class _RecordingTransport(httpx2.AsyncBaseTransport):
         is_request = _is_request(request.content)
         if delivery is None or not is_request:
             return await self._send_other(request, delivery, is_request=is_request)
+        if why := delivery.too_late():  # asked again: the request may have waited for its turn
+            delivery.reason = why
+            return httpx2.Response(503, json=_FAILED)
         delivery.sent = True
         try:
             response = await self._inner.handle_async_request(request)

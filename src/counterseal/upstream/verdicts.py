@@ -11,7 +11,7 @@ message in the context of its sender.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
@@ -56,6 +56,8 @@ class Delivery:
 
     client: AgentClient
     """The client in front of it, which receives the log messages of the upstream."""
+    too_late: Callable[[], str] = str
+    """Returns why it may not be sent any more; empty if it may."""
     sent: bool = False
     """True once any of it can have reached the upstream."""
     lost: bool = False

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from counterseal.contract.tool_context import RefusedError
-from counterseal.errors import AnswerLostError, ToolFailedError
+from counterseal.errors import AnswerLostError, NotSentError, TooLateError, ToolFailedError
+from counterseal.execution.attempt import TOO_LATE
 from counterseal.upstream import UpstreamSettings
 
 from .conftest import ClientInFront, call_context, connected, in_front, program, text_of
@@ -93,3 +94,26 @@ async def test_a_tool_that_needs_what_the_client_can_not_do_says_what_is_missing
     with pytest.raises(RefusedError) as refused:
         await way.call("ask", {}, context=call_context())
     assert refused.value.missing == "elicitation"
+
+
+@pytest.mark.parametrize("way", ["program", "website"], indirect=True)
+async def test_a_call_whose_lease_lapsed_is_not_sent_and_the_next_one_is(way):
+    token = TOO_LATE.set(lambda: "the lease is over")
+    try:
+        with pytest.raises(TooLateError, match="the lease is over"):
+            await way.call("echo", {"text": "late"}, context=call_context())
+    finally:
+        TOO_LATE.reset(token)
+    assert text_of(await way.call("echo", {"text": "on"}, context=call_context())) == "on"
+
+
+@pytest.mark.parametrize("way", ["website"], indirect=True)
+async def test_a_lease_that_lapses_while_a_request_waits_for_its_turn_is_noticed(way):
+    reasons = iter(["", "the lease is over"])
+    token = TOO_LATE.set(lambda: next(reasons))
+    try:
+        with pytest.raises(NotSentError, match="the lease is over"):
+            await way.call("echo", {"text": "late"}, context=call_context())
+    finally:
+        TOO_LATE.reset(token)
+    assert text_of(await way.call("echo", {"text": "on"}, context=call_context())) == "on"

@@ -86,6 +86,7 @@ EXPECTED = {
         Code.DEPENDENCY_UNAVAILABLE: (
             "SecretUnavailableError IsolationError NotSentError AnswerLostError"
         ),
+        Code.TIMEOUT: "TooLateError",
         Code.OBSERVATION_NORMALIZATION_FAIL: "ResponseTooLargeError",
         Code.SEMANTIC_INVALIDITY: "SpokenError NotDoneError",
     },

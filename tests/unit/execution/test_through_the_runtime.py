@@ -1,7 +1,9 @@
 """Isolation, egress and HTTP tools as a caller meets them: through every gate, with real parts."""
 
+import asyncio
 import json
 import logging
+import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +14,9 @@ import pytest
 from counterseal import Context, Contract, Grant, Proposal, Runtime, tool
 from counterseal.codes import Code
 from counterseal.config.discovery import import_files
+from counterseal.execution import attempt, executor
 from counterseal.testing import runtime_for, someone
+from tests.waiting import until
 
 DESK = Path(__file__).parent / "isolation" / "tools" / "desk_tools.py"
 TOKEN = "tok_5f2c9e7a11aa"
@@ -104,6 +108,7 @@ sys.path.insert(0, sys.argv[1])
 import desk_tools
 from counterseal import Grant, Proposal
 from counterseal.testing import runtime_for, someone
+from tests.waiting import until
 
 runtime = runtime_for(secrets={"token": "tok_5f2c9e7a11aa"})
 runtime.register(desk_tools.stamp, grants=[Grant(agent="agent", tool="stamp")])
@@ -349,3 +354,99 @@ async def test_an_http_tool_can_say_by_key_that_nothing_is_there(server):
     assert (seen.code, seen.next_action) == (Code.DEPENDENCY_UNAVAILABLE, "retry_later")
     sent, asked = server.requests
     assert sent["headers"]["idempotency-key"] in asked["target"].replace("%3A", ":")
+
+
+# --- a worker that was paused ---------------------------------------------------------------------
+
+PAUSED = """
+import asyncio, os, signal, sys
+from counterseal import Context, Grant, Proposal, Runtime, tool
+from counterseal.testing import someone
+
+url, port, pauses = sys.argv[1], sys.argv[2], len(sys.argv) > 3
+
+@tool(effect="draft", version="1.0.0", owner="tests", on_unknown="retry_same_key",
+      egress=["127.0.0.1:" + port], timeout_ms=60_000)
+async def charge(ctx: Context) -> dict[str, str]:
+    \"\"\"Charge a card.\"\"\"
+    if pauses:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return {"text": (await ctx.http.post(f"http://127.0.0.1:{port}/ok")).text}
+
+async def main():
+    async with Runtime.open(url, lease=0.3) as runtime:
+        runtime.register(charge, grants=[Grant(agent="agent", tool="charge")])
+        proposal = Proposal(tool="charge", arguments={}, run_id="run_1", key="order-1")
+        seen = await runtime.submit(proposal, someone(), wait=60)
+    print(seen.code.value, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def worker(*arguments):
+    command = [sys.executable, "-c", PAUSED, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+async def test_a_worker_that_was_paused_beyond_its_lease_sends_nothing(server, tmp_path):
+    """The tool is stopped right before it sends; another worker takes over; then it goes on."""
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    paused = worker(url, server.port, "pauses")
+    stat = Path(f"/proc/{paused.pid}/stat")
+    try:
+        await until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+        other = worker(url, server.port)
+        assert (await asyncio.to_thread(other.communicate))[0].strip() == "SUCCESS"
+        paused.send_signal(signal.SIGCONT)
+        printed, reported = await asyncio.to_thread(paused.communicate)
+    finally:
+        paused.kill()
+    assert len(server.requests) == 1
+    assert "outlived its lease" in reported
+    assert printed.strip() == "TIMEOUT"
+
+
+async def test_a_request_tool_whose_deadline_passed_is_certainly_not_sent(server, monkeypatch):
+    """Connecting takes until after the deadline, as it does when the machine is suspended."""
+    contract = bound(server, "/echo", effect="draft", runtime={"timeout_ms": 60_000})
+    moments = iter([0.0, 100.0])
+    monkeypatch.setattr(attempt, "boottime", lambda: next(moments))
+    monkeypatch.setattr(executor, "boottime", lambda: next(moments))
+    async with runtime_with(contract) as runtime:
+        seen = await runtime.submit(ask("call_it", {"amount": 7}), someone())
+    assert (seen.code, server.requests) == (Code.TIMEOUT, [])
+    assert "not known" not in seen.errors[0].message
+
+
+async def test_a_tool_that_may_have_done_more_before_its_deadline_passed_is_in_doubt(
+    server, monkeypatch
+):
+    @tool(effect="draft", version="1.0.0", owner="tests", egress=[f"127.0.0.1:{server.port}"])
+    async def charge(ctx: Context) -> dict[str, str]:
+        """Charge a card."""
+        return {"text": (await ctx.http.post(server.url("/ok"))).text}
+
+    moments = iter([0.0, 100.0])
+    monkeypatch.setattr(attempt, "boottime", lambda: next(moments))
+    monkeypatch.setattr(executor, "boottime", lambda: next(moments))
+    async with runtime_for(charge) as runtime:
+        seen = await runtime.submit(ask("charge"), someone())
+    assert (seen.code, server.requests) == (Code.TIMEOUT, [])
+    assert "not known whether the call took effect" in seen.errors[0].message
+
+
+async def test_tls_is_prepared_at_registration_for_tools_that_connect(server):
+    @tool(effect="retrieve", version="1.0.0", owner="tests")
+    def alone() -> dict[str, str]:
+        """Connect to nothing."""
+
+    async with runtime_for(alone) as runtime:
+        assert not prepared(runtime)
+        runtime.register(bound(server, "/ok"))
+        assert prepared(runtime)
+
+
+def prepared(runtime):
+    return vars(runtime.executor)["_clients"] is not None

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from counterseal.clocks import boottime
 from counterseal.execution.isolation import processes
 from counterseal.execution.isolation.messages import (
     LONGEST_MESSAGE,
@@ -326,6 +327,7 @@ class Child:
             "files": None if job.files is None else str(Path(job.files).absolute()),
             "fence": secrets.token_hex(16),
             "seconds": max(0.0, seconds),
+            "until": boottime() + seconds,
             "memory": None if start is None else start + job.memory_mb * 1024 * 1024,
         }
 

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json, to_jsonable_python
 
+from counterseal.clocks import boottime
 from counterseal.contract.declare import Tool
 from counterseal.contract.outputs import Partial
 from counterseal.contract.signature import read_signature
@@ -171,14 +172,22 @@ class WorkerServices:
     @property
     def http(self) -> httpx.AsyncClient:
         if self._http is None:
-            self._http = self._clients.client(self._egress, seconds=self._job["seconds"])
+            seconds = self._job["seconds"]
+            self._http = self._clients.client(self._egress, self._too_late, seconds=seconds)
         return self._http
 
     @property
     def sync_http(self) -> httpx.Client:
         if self._sync_http is None:
-            self._sync_http = self._clients.sync_client(self._egress, seconds=self._job["seconds"])
+            seconds = self._job["seconds"]
+            self._sync_http = self._clients.sync_client(
+                self._egress, self._too_late, seconds=seconds
+            )
         return self._sync_http
+
+    def _too_late(self) -> str:
+        """Return why nothing may be sent any more; only the runtime knows of leases."""
+        return "the call's deadline has passed" if boottime() >= self._job["until"] else ""
 
     @cached_property
     def _clients(self) -> Clients:

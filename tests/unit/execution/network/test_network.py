@@ -16,7 +16,7 @@ import pytest
 
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import EgressPolicy
-from counterseal.errors import EgressError, ResponseTooLargeError
+from counterseal.errors import EgressError, ResponseTooLargeError, TooLateError
 from counterseal.execution.network import Clients, Guard, Network, SyncGuard, resolve, resolve_sync
 
 PUBLIC = "93.184.216.34"
@@ -88,16 +88,16 @@ class Lent:
         self.clients = clients
         self.egress = egress
 
-    async def get(self, *urls, method="GET", seconds=30, egress=None, **options):
+    async def get(self, *urls, method="GET", seconds=30, egress=None, too_late=str, **options):
         """The last response of one call that asks for these URLs in turn."""
         egress = egress or self.egress
         if self.is_async:
-            async with self.clients.client(egress, seconds=seconds) as client:
+            async with self.clients.client(egress, too_late, seconds=seconds) as client:
                 return [await client.request(method, url, **options) for url in urls][-1]
-        return await asyncio.to_thread(self._get, urls, method, seconds, egress, options)
+        return await asyncio.to_thread(self._get, urls, method, seconds, egress, too_late, options)
 
-    def _get(self, urls, method, seconds, egress, options):
-        with self.clients.sync_client(egress, seconds=seconds) as client:
+    def _get(self, urls, method, seconds, egress, too_late, options):
+        with self.clients.sync_client(egress, too_late, seconds=seconds) as client:
             return [client.request(method, url, **options) for url in urls][-1]
 
 
@@ -625,3 +625,66 @@ async def test_a_certificate_that_nobody_signed_is_refused(kind, clients, anywhe
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
         await lent.get(secure.url("/ok", "api.example.org", "https"))
     assert secure.requests == []
+
+
+# --- right before the first byte ------------------------------------------------------------------
+
+
+async def test_a_call_that_became_too_late_while_it_connected_sends_nothing(lent, server, world):
+    def too_late():
+        return "the lease is over" if world.dialled else ""
+
+    with pytest.raises(TooLateError, match="the lease is over, so the request was not sent"):
+        await lent.get(server.url("/ok"), method="POST", content=b"x" * 200_000, too_late=too_late)
+    assert world.dialled == ["127.0.0.1"]
+    assert server.requests == []
+
+
+async def test_a_call_that_became_too_late_during_the_handshake_sends_nothing(
+    trusting, secure, world
+):
+    url = secure.url("/ok", "api.example.org", "https")
+    with pytest.raises(TooLateError):
+        await trusting.get(url, too_late=lambda: "late" if world.dialled else "")
+    assert secure.requests == []
+    assert (await trusting.get(url)).text == "ok"
+
+
+async def test_a_connection_that_is_kept_open_is_not_used_too_late(lent, server):
+    reasons = iter(["", "late"])
+    with pytest.raises(TooLateError):
+        await lent.get(*[server.url("/ok")] * 2, too_late=lambda: next(reasons))
+    assert (len(server.requests), server.connections) == (1, 1)
+
+
+async def test_a_redirect_is_not_followed_too_late(kind, clients, egress, server):
+    reasons = iter(["", "late"])
+    lent = Lent(kind, clients, egress)
+    with pytest.raises(TooLateError):
+        await lent.get(
+            server.url(f"/redirect?to={server.url('/ok')}"),
+            follow_redirects=True,
+            too_late=lambda: next(reasons),
+        )
+    assert len(server.requests) == 1
+
+
+async def test_a_request_that_has_begun_is_sent_to_its_end(lent, server):
+    reasons = iter([""])
+    body = b"x" * 1_000_000
+    echoed = await lent.get(
+        server.url("/ok"), method="POST", content=body, too_late=lambda: next(reasons)
+    )
+    assert echoed.text == "ok"
+    assert server.requests[0]["headers"]["content-length"] == "1000000"
+
+
+def test_the_tls_context_is_made_before_the_first_request_and_shared(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        httpx, "create_ssl_context", lambda: made.append(1) or ssl.create_default_context()
+    )
+    monkeypatch.setenv("SSL_CERT_FILE", "one of this test")
+    Clients()
+    Clients()
+    assert made == [1]
