@@ -55,7 +55,8 @@ where a tool differs.
 
 {table(["effect", "risk class", *posture[:4], "output is", "audit"], joined)}
 A *risk class* can be raised with `risk=`; the posture is then the one of its own row. Lowering it
-below its effect's is an error unless `risk_justification` says why.
+below its effect's is an error unless `risk_justification` says why. Approval and audit follow the
+effect all the same, until an operator accepts the lower class (`counterseal registry accept-risk`).
 
 {table(["risk class", *posture], risks)}
 What a model is told about each effect:

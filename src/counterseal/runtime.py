@@ -28,6 +28,7 @@ from counterseal.call.recall import recall, wait_for_other_call
 from counterseal.call.settle import settle
 from counterseal.codes import Code
 from counterseal.contract.declare import PlainTool, Tool
+from counterseal.contract.effects import RiskClass
 from counterseal.contract.model import Contract, KeepReads
 from counterseal.errors import ContractError, IsolationError, Problem, StoreError
 from counterseal.execution.attempt import ProgressCallback
@@ -107,7 +108,7 @@ class Runtime:
         """Set when due work was added, to wake the reconciler of this process."""
         self.approvals = Approvals(self)
         self.webhook = webhook
-        self._compiled: dict[tuple[str, str], CompiledContract] = {}
+        self._compiled: dict[tuple[str, str, RiskClass], CompiledContract] = {}
         self.telemetry = Telemetry(fingerprint_key(keys))
 
     @classmethod
@@ -196,8 +197,11 @@ class Runtime:
             raise ContractError(problems)
 
     def compiled_for(self, record: RegistryRecord) -> CompiledContract:
-        """Return the compiled contract of a record; compiled once, at registration."""
-        key = (record.name, record.version)
+        """Return the compiled contract of a record.
+
+        Compiled at registration, and again when an operator accepts a lower risk class.
+        """
+        key = (record.name, record.version, record.risk)
         compiled = self._compiled.get(key)
         if compiled is None:
             compiled = compile_record(record, self.policy, self.executor, self._keep_reads)

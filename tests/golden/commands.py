@@ -29,6 +29,20 @@ ELSEWHERE = {"serve", "mcp", "approvals watch"}
 """Commands that go on until they are stopped: `serve` is in the transcripts of the gateway."""
 
 
+LOWERED = """\
+identity: {name: wipe_sandbox, version: 1.0.0, owner: shop}
+effect: irreversible
+transactional: {side_effect_class: LOW_RISK_INTERNAL}
+risk_justification: The sandbox is filled again every night.
+usage: Call it to empty the sandbox.
+consequence: The sandbox is emptied.
+affordance:
+  model_description: Empty the sandbox.
+  input_schema: {type: object, additionalProperties: false}
+  output_schema: {type: object, additionalProperties: false}
+"""
+
+
 class Shell:
     """The command line inside a copy of the project; keeps what each command printed."""
 
@@ -214,6 +228,12 @@ def operated(shell: Shell) -> None:
     shell.run("registry", "enable", "search", *BY)
     shell.run("registry", "list")
     shell.run("registry", "log")
+    lowered = shell.folder / "contracts" / "wipe_sandbox.yaml"
+    lowered.write_text(LOWERED, encoding="utf-8")
+    accept = ("registry", "accept-risk", "wipe_sandbox", "--version", "1.0.0")
+    shell.run(*accept, "--yes", *BY)
+    shell.run(*accept, "--withdraw", *BY)
+    lowered.unlink()
     made = shell.run("keys", "issue", "--tenant", "acme", "--agent", "clerk", "--scope", "x", *BY)
     shell.run("keys", "issue", "--tenant", "acme", "--agent", "clerk", "--expires", "30", *BY)
     shell.run("keys", "revoke", made["key_id"], *BY)

@@ -152,17 +152,18 @@ def make_packet(
 
     `redact` returns a JSON value without its secrets. `after` is the result of the contract's
     preview; without one, the packet shows the expected state as far as it is known before the call.
-    `about` are the fields of `Packet` that are shown as they are.
+    `about` are the fields of `Packet` that are shown as they are. The risk class is the one that
+    the call was judged by.
     """
     shown, state = _clean(arguments, redact), _clean(before, redact)
     expected = _clean(_expected(contract, arguments) if after is None else after, redact)
+    about.setdefault("risk", contract.risk_floor.value)
     about.setdefault("expires_at", about["created_at"] + demand.expires_after)
     return Packet(
         tool=contract.name,
         version=contract.version,
         contract_hash=contract.hash,
         effect=contract.effect.value if contract.effect else None,
-        risk=contract.risk.value,
         sentence=tuple(_sentence(contract, shown, state)),
         target=resource_of(contract, shown),
         arguments=shown,

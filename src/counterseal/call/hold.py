@@ -36,7 +36,7 @@ _PROPOSAL_FIELDS: Final = (
 )
 _SHOWN_OF_REQUEST: Final = (
     *("approval_id", "trace_id", "tenant", "agent", "user"),
-    *("created_at", "expires_at"),
+    *("created_at", "expires_at", "risk"),
 )
 _SHOWN_OF_CALL: Final = ("arguments", "config", "before", "after", "origins")
 _SUPERSEDED: Final = "Something else was asked for under the same key, or on other terms."
@@ -184,7 +184,7 @@ def held_of(
         reason=demand.reason,
         rule=demand.rule,
         approvers=demand.approvers,
-        risk=contract.risk.value,
+        risk=ctx.resolved.facts["risk"],
         demand=demand.record(),
         version_seen=version_seen,
         created_at=ctx.now,

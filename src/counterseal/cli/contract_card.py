@@ -73,7 +73,7 @@ def _posture(contract: Contract) -> dict[str, str]:
         "Then expected": _template(contract.expected),
         "Budget": _budget(contract),
         "Output is": f"{contract.trust}",
-        "Audit": "required" if contract.observability.audit_required else "not required",
+        "Audit": "required" if _audited(contract) else "not required",
         "Reads kept": "" if contract.keep_reads is None else contract.keep_reads.value,
         "Semantics": contract.transactional.semantics.value,
         "Undone by": contract.transactional.compensation_tool or "",
@@ -82,9 +82,15 @@ def _posture(contract: Contract) -> dict[str, str]:
 
 
 def _risk(contract: Contract) -> str:
-    reason = contract.risk_justification
-    lowered = contract.effect is not None and contract.risk < EFFECTS[contract.effect].risk
-    return f"{contract.risk} ({one_line(reason)})" if reason and lowered else str(contract.risk)
+    if contract.risk == contract.risk_floor:
+        return str(contract.risk)
+    reason = one_line(contract.risk_justification or "no reason is given")
+    judged = f"judged as {contract.risk_floor} until an operator accepts the lower class"
+    return f"{contract.risk} ({reason}); {judged}"
+
+
+def _audited(contract: Contract) -> bool:
+    return contract.observability.audit_required or RISKS[contract.risk_floor].audit
 
 
 def _key(contract: Contract) -> str:
@@ -102,12 +108,13 @@ def _key(contract: Contract) -> str:
 
 
 def _approval(contract: Contract) -> str:
-    usual = RISKS[contract.risk].approval
-    if not contract.approvers:
+    usual = RISKS[contract.risk_floor].approval
+    approvers = max(contract.approvers, usual.approvers)
+    if not approvers:
         return usual.value if usual is Approval.CONDITIONAL else "none"
-    if contract.approvers == usual.approvers:
+    if approvers == usual.approvers:
         return f"{usual.value}, for each call"
-    return f"{counted(contract.approvers, 'approver')}, for each call"
+    return f"{counted(approvers, 'approver')}, for each call"
 
 
 def approval_terms(terms: ApprovalTerms) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`counterseal registry`: stop, restore, enable and disable tools on every worker.
+"""`counterseal registry`: stop, restore, enable and disable tools, and accept lower risk classes.
 
 Changes are written to the project's store; workers apply them with their next call. A project whose
 contracts can't all be read can still be stopped.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from counterseal.registry import Kill, RegistryChange, RegistryRecord
 
 app = typer.Typer(
-    help="List tools, and stop, restore, enable or disable them on every worker.",
+    help="List tools; stop, restore, enable or disable them; accept lower risk classes.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -180,6 +180,48 @@ def disable(
     render(change.export(), lambda: [f"{_named(tool, version)} is disabled."], as_json=as_json)
 
 
+@app.command("accept-risk")
+def accept_risk(
+    tool: Tool,
+    version: Annotated[str, Option("--version", metavar="V", help="Which version.")],
+    withdraw: Annotated[bool, Option("--withdraw", help="Take an acceptance back.")] = False,
+    reason: Reason = None,
+    yes: Yes = False,
+    by: By = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Accept that a contract lowers the risk class of its effect.
+
+    Until then calls are approved and audited as the effect demands, whatever reason the contract
+    gives. Shows the reason, and asks. Holds for the contract as it is: a changed one is judged by
+    its effect again.
+    """
+    known = load_registry(store, declared_tools(project_settings()))
+    for record in known.versions(tool):
+        if record.version == version and not withdraw:
+            _note_lowered(record)
+    why = ask_reason(reason)
+    if not yes and not withdraw:
+        typer.confirm("Accept it?", abort=True, err=True)
+    change = operate(
+        store,
+        by,
+        lambda operator: operator.accept_risk(tool, version, accepted=not withdraw, reason=why),
+        known,
+    )
+    judged = known.get(tool, version).risk
+    text = f"Calls of {_named(tool, version)} are judged as {judged}."
+    render(change.export(), lambda: [text], as_json=as_json)
+
+
+def _note_lowered(record: RegistryRecord) -> None:
+    contract = record.contract
+    note(f"{_named(record.name, record.version)} has the effect {contract.effect}.")
+    note(f"  judged as  {record.risk}")
+    note(f"  declares   {contract.risk}: {one_line(contract.risk_justification or '')}")
+
+
 def _only_kill(kills: Sequence[Kill]) -> str:
     if not kills:
         fail("No kill is in force.", code=1)
@@ -240,6 +282,11 @@ def _change_text(change: RegistryChange) -> str:
         named = _named(change.grant.tool, change.grant.version)
         return f"{change.op} {named} {side} {one_line(change.grant.agent)}"
     text = f"{change.op} {_named(change.tool or '', change.version)}"
+    if "risk_accepted" in change.fields:
+        named = _named(change.tool or "", change.version)
+        if change.fields["risk_accepted"]:
+            return f"accept {change.what['risk_class']} for {named}"
+        return f"judge {named} by its effect again"
     share = change.fields.get("rollout_percentage")
     return text if share is None else f"{text} to {share}%"
 
@@ -252,6 +299,8 @@ def _drift(row: dict[str, Any]) -> str:
         return f"revoked from {one_line(declared['agent'])} {who}"
     if row["field"] == "grants":
         return f"granted to {one_line(stored['agent'])} {who}"
+    if row["field"] == "risk_accepted":
+        return f"lower risk class accepted {who}"
     if row["field"] == "deprecation":
         return f"{'not deprecated' if stored is None else 'deprecated'} {who}"
     return f"{row['field']}: {json.dumps(stored)}, not {json.dumps(declared)} {who}"

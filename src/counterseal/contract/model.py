@@ -368,6 +368,14 @@ class Contract(Envelope):
         return self.transactional.side_effect_class
 
     @property
+    def risk_floor(self) -> RiskClass:
+        """The higher one of the risk classes that the contract and its effect stand for.
+
+        Approval and audit follow it, until an operator accepts a contract that declares less.
+        """
+        return max(self.risk, EFFECTS[self.effect or Effect.IRREVERSIBLE].risk)
+
+    @property
     def mutates(self) -> bool:
         """Whether a call changes anything. A contract without an effect counts as changing."""
         return self.effect is None or EFFECTS[self.effect].mutates

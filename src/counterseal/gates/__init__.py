@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from counterseal.contract.effects import Effect, RiskClass
+from counterseal.contract.effects import RISKS, Effect, RiskClass
 from counterseal.contract.model import Contract, KeepReads
 from counterseal.contract.schemas import compile_schema
 from counterseal.execution.executor import Executor, Runner
@@ -58,10 +58,11 @@ def compile_record(
     contract = record.contract
     effect = contract.effect or Effect.IRREVERSIBLE
     mutates = contract.mutates
-    announced = mutates or contract.observability.audit_required
+    # The contract may ask for audit, and can't refuse it where its risk class demands it.
+    announced = mutates or contract.observability.audit_required or RISKS[record.risk].audit
     keeps = keep_reads if contract.keep_reads is None else contract.keep_reads
     leaves = announced or contract.version_from or contract.state_effects
-    facts = contract_facts(contract)
+    facts = contract_facts(contract, record.risk)
     rules = policy.compile_for(facts)
     return CompiledContract(
         contract=contract,
@@ -70,7 +71,7 @@ def compile_record(
         mutates=mutates,
         policy=rules,
         facts=facts,
-        classes=_classes(effect, contract.risk, mutates=mutates),
+        classes=_classes(effect, record.risk, mutates=mutates),
         profile=profile(contract),
         keyed=contract.idempotency.required,
         reads_run="run" in rules.names,

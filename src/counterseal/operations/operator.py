@@ -151,6 +151,26 @@ class Operator:
         what = {"tool": name, "version": version, "deprecation": exported}
         return await self._make(Op.DEPRECATE, reason, lambda: what)
 
+    async def accept_risk(
+        self, name: str, version: str, *, accepted: bool = True, reason: str
+    ) -> RegistryChange:
+        """Accept that a contract lowers the risk class of its effect, or withdraw the acceptance.
+
+        From then on approval and audit follow the risk class that the contract declares. Holds for
+        the contract as it is now: one that changes under the same version is not accepted.
+        """
+
+        def what() -> dict[str, Any]:
+            contract = self._registry.get(name, version).contract
+            return {
+                "tool": name,
+                "version": version,
+                "risk_class": contract.risk.value,
+                "contract_hash": contract.hash if accepted else None,
+            }
+
+        return await self._make(Op.ACCEPT_RISK, reason, what)
+
     async def grant(self, grant: Grant, *, reason: str) -> RegistryChange:
         """Add a grant. It comes before the grants that code declares."""
 

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from counterseal.approvals.terms import Terms, merged, section_terms
 from counterseal.contract.approval_terms import ApprovalTerms
-from counterseal.contract.effects import Effect
+from counterseal.contract.effects import Effect, RiskClass
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, CountersealError, ExpressionError, Problem, Source
 from counterseal.expressions import NOT_CODE, Expression, evaluation_context
@@ -205,8 +205,13 @@ def unknown_fields(used: Uses) -> Iterable[tuple[str, str]]:
             yield from ((name, field) for field in sorted(fields - FIELDS[name]))
 
 
-def contract_facts(contract: Contract) -> dict[str, Any]:
-    """Return the facts of a contract. Without an effect it counts as irreversible."""
+def contract_facts(contract: Contract, risk: RiskClass | None = None) -> dict[str, Any]:
+    """Return the facts of a contract. Without an effect it counts as irreversible.
+
+    `risk` is the class that calls are judged by; by default, what holds without an operator's
+    acceptance of a lower one.
+    """
+    risk = risk or contract.risk_floor
     effect = contract.effect or Effect.IRREVERSIBLE
     return {
         "name": contract.name,
@@ -214,8 +219,8 @@ def contract_facts(contract: Contract) -> dict[str, Any]:
         "owner": contract.identity.owner,
         "effect": effect.value,
         "mutates": contract.mutates,
-        "risk": contract.risk.value,
-        "risk_rank": contract.risk.rank,
+        "risk": risk.value,
+        "risk_rank": risk.rank,
         "approvers": contract.approvers,
         "confirmation_required": contract.transactional.confirmation_required,
         "data_classification": contract.security.data_classification.value,

@@ -190,7 +190,8 @@ def _read_contract(reader: Reader, given: Mapping[str, Any], place: Place) -> di
                 "affordance": {"model_description": "A tool.", "input_schema": {"type": "object"}},
                 "transactional": {"side_effect_class": risk} if risk else {},
             }
-        )
+        ),
+        risk,
     )
     for field, value in given.items():
         if field in _DERIVED:

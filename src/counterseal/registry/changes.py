@@ -43,6 +43,7 @@ class Op(StrEnum):
     REVOKE = "revoke"
     ROLLOUT = "rollout"
     DEPRECATE = "deprecate"
+    ACCEPT_RISK = "accept_risk"
     KEY = "key"
     UNKEY = "unkey"
     USER = "user"
@@ -62,6 +63,8 @@ class RegistryChange(NamedTuple):
     tool: str | None = None
     version: str | None = None
     """None: every version."""
+    contract_hash: str | None = None
+    """The contract whose lower risk class is accepted; a changed contract needs a new change."""
     fields: Mapping[str, Any] = _NOTHING
     """Fields of a record with their new values."""
     versions: frozenset[Version | None] | None = None
@@ -104,6 +107,8 @@ class RegistryChange(NamedTuple):
 
     def concerns(self, record: RegistryRecord) -> bool:
         if self.tool != record.name:
+            return False
+        if self.contract_hash not in (None, record.contract.hash):
             return False
         return self.version is None or parse_version(self.version) == record.parsed
 
@@ -164,6 +169,11 @@ def _of_record(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChang
         if wrong is not None:
             raise RegistryError(f"rollout_percentage: {wrong}")
         return change._replace(fields={"rollout_percentage": what["percentage"]})
+    if change.op is Op.ACCEPT_RISK:
+        accepted = what["contract_hash"]
+        return change._replace(
+            contract_hash=accepted, fields={"risk_accepted": accepted is not None}
+        )
     fields = what["deprecation"]
     if fields is not None:
         fields = Deprecation(**_with_moments(fields, "deprecated_at", "removal_at"))

@@ -101,12 +101,16 @@ class RegistryRecord:
     """Empty: every tenant."""
     rollout_percentage: int = 100
     deprecation: Deprecation | None = None
+    risk_accepted: bool = False
+    """Whether an operator has accepted that the contract lowers the risk class of its effect."""
     # Copied from the contract, because every call reads them: looking them up through the contract
     # would dominate the cost once thousands of tools are in use.
     name: str = field(init=False, compare=False)
     version: str = field(init=False, compare=False)
     exposed: bool = field(init=False, repr=False, compare=False)
     scopes: frozenset[str] = field(init=False, repr=False, compare=False)
+    risk: RiskClass = field(init=False, repr=False, compare=False)
+    """The risk class that calls are judged by: at least that of the effect, unless accepted."""
     parsed: Version = field(init=False, repr=False, compare=False)
     """The version in its comparable form."""
     ends_at: datetime | None = field(init=False, repr=False, compare=False)
@@ -129,6 +133,8 @@ class RegistryRecord:
         object.__setattr__(self, "version", self.contract.version)
         object.__setattr__(self, "exposed", self.contract.exposed)
         object.__setattr__(self, "scopes", frozenset(self.contract.security.required_scopes))
+        risk = self.contract.risk if self.risk_accepted else self.contract.risk_floor
+        object.__setattr__(self, "risk", risk)
         object.__setattr__(self, "parsed", version)
         object.__setattr__(self, "ends_at", self._end())
         for name in ("allowed_agent_roles", "allowed_tenants"):
@@ -178,6 +184,8 @@ class RegistryRecord:
             "contract_hash": self.contract.hash,
             "effect": None if self.contract.effect is None else self.contract.effect.value,
             "risk_class": self.contract.risk.value,
+            "judged_as": self.risk.value,
+            "risk_accepted": self.risk_accepted,
             "enabled": self.enabled,
             "note": self.note,
             "allowed_agent_roles": sorted(self.allowed_agent_roles),

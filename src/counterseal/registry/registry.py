@@ -419,7 +419,9 @@ class Registry(VersionSelector):
         elif change.tool is None:
             self._check_identity(change)
         else:
-            self._records.get(change.tool, change.version)
+            records = self._records.get(change.tool, change.version)
+            if change.op is Op.ACCEPT_RISK:
+                _check_acceptance(change, records[0])
 
     def _check_identity(self, change: RegistryChange) -> None:
         key, user = change.credential, change.user
@@ -449,6 +451,19 @@ class Registry(VersionSelector):
         record = self.get(name, version)
         declared = self._declared[record.name, record.version]
         return list(self._history.drift(declared, self._granted))
+
+
+def _check_acceptance(change: RegistryChange, record: RegistryRecord) -> None:
+    contract = record.contract
+    if change.contract_hash not in (None, contract.hash):
+        raise RegistryError(
+            f"{record.name} {record.version}: the contract has changed; look at it again"
+        )
+    if contract.risk == contract.risk_floor:
+        raise RegistryError(
+            f"{record.name} {record.version} does not lower the risk class of its effect, "
+            "so there is nothing to accept"
+        )
 
 
 def _required(reason: object) -> str:

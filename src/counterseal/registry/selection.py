@@ -136,8 +136,8 @@ def _weigh_one(
     if grant.mode is not Mode.EXECUTE and not grant.mode.allows(record.contract.effect):
         text = f"{holder} allows {grant.mode.value} only, and the tool does more."
         return Refusal(Reason.MODE, text)
-    if grant.risk_limit is not None and record.contract.risk > grant.risk_limit:
-        risk = record.contract.risk.value
+    if grant.risk_limit is not None and record.risk > grant.risk_limit:
+        risk = record.risk.value
         text = f"{holder} is limited to {grant.risk_limit.value}; the tool is {risk}."
         return Refusal(Reason.RISK_LIMIT, text)
     missing = (record.scopes | grant.scopes) - principal.scopes

@@ -92,6 +92,9 @@ class ToolVersion(RowModel):
     contract_hash: str
     effect: str | None
     risk_class: str
+    judged_as: str
+    """The risk class that calls are judged by: higher if the effect's is, until accepted."""
+    risk_accepted: bool
     enabled: bool
     note: str
     allowed_agent_roles: list[str]

@@ -235,7 +235,16 @@ def test_without_a_store_in_the_settings_the_command_says_where_to_write_it(regi
 
 
 def test_help_fits_into_80_columns(registry):
-    for command in ((), ("list",), ("kill",), ("restore",), ("enable",), ("disable",), ("log",)):
+    for command in (
+        (),
+        ("list",),
+        ("kill",),
+        ("restore",),
+        ("enable",),
+        ("disable",),
+        ("accept-risk",),
+        ("log",),
+    ):
         assert max(map(len, registry(*command, "--help").stdout.splitlines())) <= 80
 
 
@@ -271,3 +280,77 @@ def test_upstream_whose_files_are_broken_does_not_keep_others_from_being_stopped
     result = kill("find_order")
     assert (result.exit_code, result.stdout) == (0, "kill_1 stops find_order.\n")
     assert "counterseal.lock: not valid JSON" in result.stderr
+
+
+# Accepting a lower risk class --------------------------------------------------------------------
+
+LOWERED = """\
+identity: {name: wipe_sandbox, version: 1.0.0, owner: shop}
+effect: irreversible
+transactional: {side_effect_class: LOW_RISK_INTERNAL}
+risk_justification: The sandbox is filled again every night.
+usage: Call it to empty the sandbox.
+consequence: The sandbox is emptied.
+affordance:
+  model_description: Empty the sandbox.
+  input_schema: {type: object, additionalProperties: false}
+  output_schema: {type: object, additionalProperties: false}
+"""
+
+
+@pytest.fixture
+def accept(registry, write):
+    write("tools/wipe_sandbox.yaml", LOWERED)
+
+    def accept(*arguments):
+        return registry(
+            "accept-risk", "wipe_sandbox", "--version", "1.0.0", "--by", "u_1", *arguments
+        )
+
+    return accept
+
+
+def judged(registry):
+    rows = json.loads(registry("list", "--json").stdout)["records"]
+    return next(
+        (row["judged_as"], row["risk_accepted"]) for row in rows if row["tool"] == "wipe_sandbox"
+    )
+
+
+def test_lower_risk_class_is_accepted_and_taken_back_on_record(registry, accept):
+    assert judged(registry) == ("CRITICAL_MUTATION", False)
+    result = accept("--reason", "looked at it", "--yes")
+    assert result.exit_code == 0
+    assert result.stdout == "Calls of wipe_sandbox 1.0.0 are judged as LOW_RISK_INTERNAL.\n"
+    assert "declares   LOW_RISK_INTERNAL: The sandbox is filled again every night." in result.stderr
+    assert judged(registry) == ("LOW_RISK_INTERNAL", True)
+    listed = " ".join(registry("list").stdout.split())
+    assert "lower risk class accepted (u_1: looked at it)" in listed
+    assert accept("--withdraw", "--reason", "it moved").exit_code == 0
+    assert judged(registry) == ("CRITICAL_MUTATION", False)
+    log = registry("log").stdout
+    assert "u_1  accept LOW_RISK_INTERNAL for" in log
+    assert "u_1  judge wipe_sandbox 1.0.0 by its" in log
+    assert [one["op"] for one in changes(registry)] == ["accept_risk", "accept_risk"]
+
+
+def test_acceptance_asks_first(registry, accept):
+    result = accept("--reason", "looked at it")
+    assert result.exit_code == 1
+    assert changes(registry) == []
+
+
+def test_acceptance_ends_when_the_contract_changes(registry, accept, write):
+    accept("--reason", "looked at it", "--yes")
+    write("tools/wipe_sandbox.yaml", LOWERED.replace("every night", "now and then"))
+    assert judged(registry) == ("CRITICAL_MUTATION", False)
+
+
+def test_contract_that_lowers_nothing_has_nothing_to_accept(registry, accept):
+    result = registry(
+        *("accept-risk", "draft_reply", "--version", "1.0.0"),
+        *("--reason", "x", "--by", "u_1", "--yes"),
+    )
+    assert result.exit_code == 2
+    assert "does not lower the risk class of its effect" in result.stderr
+    assert changes(registry) == []

@@ -235,6 +235,7 @@ BREACHES = {
         changed(("effect", "draft"), ("transactional/post_action_verification_required", False)),
         changed(("effect", "draft"), ("expected", None), ("verify_after", 60)),
     ],
+    "audit-off": [changed(("observability/audit_required", False))],
     "meta-exposed": [changed(("effect", "meta"), ("exposed", True))],
     "semantics-contradictory": [
         changed(("transactional/semantics", "compensable_write")),

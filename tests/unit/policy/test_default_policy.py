@@ -15,7 +15,8 @@ def expected(effect, risk, data):
     """The table's own answer: verdict and number of approvers."""
     if not EFFECTS[effect].exposed:
         return PolicyVerdict.DENY, 0
-    approval = RISKS[risk].approval
+    # A class below that of the effect counts only after an operator has accepted it.
+    approval = RISKS[max(risk, EFFECTS[effect].risk)].approval
     asked = approval.approvers
     if approval is Approval.CONDITIONAL and data in SENSITIVE:
         asked = 1

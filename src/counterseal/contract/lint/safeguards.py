@@ -27,7 +27,8 @@ def risk_lowered(contract: Contract) -> Iterator[Breach]:
         yield Breach(
             "/transactional/side_effect_class",
             f"the risk class is {contract.risk}; the effect {contract.effect} stands for {usual}",
-            "Raise it, or give the reason in risk_justification.",
+            "Raise it, or give the reason in risk_justification. Approval and audit follow the "
+            "effect until an operator accepts the reason.",
         )
 
 
@@ -93,6 +94,13 @@ def verification_off(contract: Contract) -> Iterator[Breach]:
         if getattr(contract, name):
             fault = f"verification is off, but {name} is declared"
             yield Breach(place, fault, "Remove the setting.")
+
+
+@rule("audit-off", "calls that change something are on record")
+def audit_off(contract: Contract) -> Iterator[Breach]:
+    if RISKS[contract.risk].audit and not contract.observability.audit_required:
+        fault = f"audit_required is false, but calls of {contract.risk} are always on record"
+        yield Breach("/observability/audit_required", fault, "Remove the setting.")
 
 
 @rule("meta-exposed", "tools that change agents are hidden from agents")

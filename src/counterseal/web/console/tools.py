@@ -111,6 +111,7 @@ _CHANGES: Final = {
     "revoke": "Revoked from",
     "rollout": "Rolled out",
     "deprecate": "Deprecated",
+    "accept_risk": "Lower risk class accepted",
 }
 _DONE: Final = {
     "enabled": "The tool is enabled.",
@@ -180,9 +181,10 @@ def _change(change: ChangeRow) -> dict[str, Any]:
     given, percentage = extra.get("grant") or {}, extra.get("percentage")
     rollout = None if percentage is None else f"{percentage} %"
     details = (given.get("agent"), extra.get("version"), rollout)
+    withdrawn = change.op == "accept_risk" and extra.get("contract_hash") is None
     return {
         "row": change,
-        "title": _CHANGES.get(change.op, change.op),
+        "title": "Acceptance withdrawn" if withdrawn else _CHANGES.get(change.op, change.op),
         "details": ", ".join(detail for detail in details if detail),
     }
 
