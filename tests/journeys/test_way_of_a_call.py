@@ -185,7 +185,7 @@ def with_first(tool, gate):
     (record,) = runtime.registry.records
     compiled = runtime.compiled_for(record)
     gates = (gate, *compiled.gates)
-    runtime._compiled[record.name, record.version] = replace(compiled, gates=gates)
+    runtime._compiled[record.name, record.version, record.risk] = replace(compiled, gates=gates)
     return runtime
 
 

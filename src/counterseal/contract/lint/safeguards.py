@@ -96,7 +96,7 @@ def verification_off(contract: Contract) -> Iterator[Breach]:
             yield Breach(place, fault, "Remove the setting.")
 
 
-@rule("audit-off", "calls that change something are on record")
+@rule("audit-off", "audit is not refused where it is always kept", warning=True)
 def audit_off(contract: Contract) -> Iterator[Breach]:
     if RISKS[contract.risk].audit and not contract.observability.audit_required:
         fault = f"audit_required is false, but calls of {contract.risk} are always on record"
