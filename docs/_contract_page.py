@@ -122,7 +122,9 @@ WORDS: dict[type[BaseModel], dict[str, str]] = {
         "id": "How a refusal names it.",
         "rule": "One sentence, which the model reads too.",
         "check": "Whether it holds: CEL over `call`, `state`, `config`, `earlier`; or Python.",
-        "correct": "The fix: `{set: {…}}`, `drop_step`, or Python. Without one it is rejected.",
+        "correct": "The fix: `{set: {…}}`, `drop_step`, or Python.",
+        "otherwise": "What happens to a call that breaks the rule and can't be corrected.",
+        "approvers": "How many people must approve such a call, with `require_approval`.",
     },
     ConfigParam: {
         "key": "What it is called.",

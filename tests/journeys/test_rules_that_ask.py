@@ -1,11 +1,15 @@
 """Rules that ask: the caller's risk level, the state of the world, and an operator's exceptions."""
 
-import pytest
+from datetime import UTC, datetime
+from typing import Annotated
 
-from counterseal import Principal, Proposal
+import pytest
+from pydantic import Field
+
+from counterseal import Grant, Invariant, Policy, Principal, Proposal, Runtime, tool
 from counterseal.codes import Code
 from counterseal.reconcile import Reconciler
-from counterseal.testing import approver, fake_tool, runtime_for
+from counterseal.testing import FakeClock, approver, fake_tool, runtime_for
 
 UPDATE = {"effect": "internal_mutation", "consequence": "The case is updated."}
 
@@ -49,3 +53,212 @@ async def test_repeat_at_critical_is_answered_from_the_ledger_and_asks_nobody_ag
         again = await runtime.submit(proposal(), principal(risk_level="critical"))
         assert (again.code, again.idempotency_hit) == (Code.SUCCESS, True)
     assert len(tool.calls) == 1
+
+
+# --- the state of the world -----------------------------------------------------------------------
+
+
+class Account:
+    """An account that a probe reads and a tool changes."""
+
+    def __init__(self, **state):
+        self.state = {"version": 1, "frozen": False, "balance": 900, **state}
+        self.probed = []
+        self.paid = []
+
+    def payer(self, **declared):
+        def account(account_id):
+            self.probed.append(account_id)
+            return dict(self.state)
+
+        @tool(
+            effect="internal_mutation",
+            version="1.0.0",
+            owner="bank",
+            consequence="{cents} cents are paid.",
+            resource="account:{account_id}",
+            probe=account,
+            **declared,
+        )
+        async def pay(
+            account_id: Annotated[str, Field(max_length=40, description="Which account.")],
+            cents: Annotated[int, Field(ge=1, le=100_000, description="How much.")],
+        ) -> str:
+            """Pay from an account."""
+            self.paid.append(cents)
+            return "paid"
+
+        return pay
+
+
+def policy(*rules):
+    return Policy.from_data({"rules": list(rules)})
+
+
+def opened(tool, rules=None, **options):
+    runtime = Runtime.open("memory:", policy=rules, **options)
+    runtime.register(tool, grants=[Grant(agent="agent", tool="pay")])
+    return runtime
+
+
+def pay(cents, **more):
+    return Proposal(tool="pay", arguments={"account_id": "a_1", "cents": cents}, **more)
+
+
+ASK_LOW = {
+    "id": "low-balance",
+    "tools": ["pay"],
+    "when": "call.cents > 100 && target.balance - call.cents < 500",
+    "then": "require_approval",
+    "approvers": 2,
+    "reason": "Two people must approve what leaves less than 5.00.",
+}
+DENY_FROZEN = {
+    "id": "frozen",
+    "tools": ["pay"],
+    "when": "target.frozen",
+    "then": "deny",
+    "reason": "The account is frozen.",
+}
+
+
+async def test_policy_about_the_target_asks_only_where_the_world_says_so():
+    account = Account()
+    async with opened(account.payer(), policy(ASK_LOW, DENY_FROZEN)) as runtime:
+        small = await runtime.submit(pay(50), principal())
+        assert small.code is Code.SUCCESS
+        held = await runtime.submit(pay(500), principal())
+        assert (held.code, account.paid) == (Code.CONFIRMATION_MISSING, [50])
+        assert "low-balance" in rules_of(held)
+        [request] = await runtime.approvals.list()
+        assert runtime.approvals.packet(request).demand.approvers == 2
+        await runtime.approvals.answer(approver("ada"))
+        await runtime.approvals.answer(approver("bob"))
+        await Reconciler(runtime).once()
+        again = await runtime.submit(pay(500), principal())
+    assert (again.code, account.paid) == (Code.SUCCESS, [50, 500])
+
+
+async def test_policy_about_the_target_denies_and_outranks_a_question():
+    account = Account(frozen=True)
+    async with opened(account.payer(), policy(ASK_LOW, DENY_FROZEN)) as runtime:
+        refused = await runtime.submit(pay(500), principal())
+        assert await runtime.approvals.list() == []
+    assert (refused.code, rules_of(refused)[-1]) == (Code.POLICY_VIOLATION, "frozen")
+    assert account.paid == []
+
+
+async def test_rule_that_only_allows_by_the_target_is_enough_after_the_probe():
+    allow = {"id": "rich", "when": "target.balance > 500", "then": "allow", "reason": "Rich."}
+    rules = Policy.from_data({"rules": [allow]}, default=False)
+    for balance, code in [(900, Code.SUCCESS), (400, Code.POLICY_VIOLATION)]:
+        async with opened(Account(balance=balance).payer(), rules) as runtime:
+            assert (await runtime.submit(pay(5), principal())).code is code
+
+
+async def test_target_that_changes_while_people_decide_voids_the_approval():
+    account = Account()
+    async with opened(account.payer(), policy({**ASK_LOW, "approvers": 1})) as runtime:
+        await runtime.submit(pay(500), principal())
+        await runtime.approvals.answer(approver())
+        account.state |= {"version": 2, "balance": 100}
+        await Reconciler(runtime).once()
+        again = await runtime.submit(pay(500), principal())
+        [asked_anew] = await runtime.approvals.list()
+        assert runtime.approvals.packet(asked_anew).before["balance"] == 100
+    assert (again.code, account.paid) == (Code.CONFIRMATION_MISSING, [])
+
+
+# --- rules of the contract that ask ---------------------------------------------------------------
+
+
+def rule(check, **more):
+    return Invariant(id="R1", rule="At most 100 cents.", check=check, **more)
+
+
+ASKS = {"otherwise": "require_approval"}
+
+
+async def test_invariant_that_asks_holds_the_call_instead_of_rejecting_it():
+    account = Account()
+    declared = account.payer(invariants=[rule("call.cents <= 100", **ASKS, approvers=2)])
+    async with opened(declared) as runtime:
+        assert (await runtime.submit(pay(100), principal())).code is Code.SUCCESS
+        held = await runtime.submit(pay(101), principal())
+        assert (held.code, account.paid) == (Code.CONFIRMATION_MISSING, [100])
+        [request] = await runtime.approvals.list()
+        packet = runtime.approvals.packet(request)
+        assert (packet.demand.approvers, packet.demand.rule) == (2, "R1")
+        for person in ("ada", "bob"):
+            await runtime.approvals.answer(approver(person))
+        await Reconciler(runtime).once()
+    assert account.paid == [100, 101]
+
+
+async def test_invariant_that_rejects_outranks_one_that_asks():
+    account = Account()
+    rules = [rule("call.cents <= 100", **ASKS), Invariant(id="R2", rule="Even.", check="false")]
+    async with opened(account.payer(invariants=rules)) as runtime:
+        refused = await runtime.submit(pay(101), principal())
+        assert await runtime.approvals.list() == []
+    assert (refused.code, rules_of(refused)[-1]) == (Code.SEMANTIC_INVALIDITY, "R2")
+
+
+async def test_invariant_of_the_target_can_ask():
+    account = Account(balance=600)
+    rules = [rule("target.balance - call.cents >= 500", **ASKS)]
+    async with opened(account.payer(invariants=rules)) as runtime:
+        assert (await runtime.submit(pay(100), principal())).code is Code.SUCCESS
+        held = await runtime.submit(pay(200), principal())
+        await runtime.approvals.answer(approver())
+        await Reconciler(runtime).once()
+    assert (held.code, account.paid) == (Code.CONFIRMATION_MISSING, [100, 200])
+
+
+async def test_question_of_an_invariant_and_of_the_policy_are_one_request():
+    account = Account(balance=600)
+    declared = account.payer(invariants=[rule("target.balance - call.cents >= 500", **ASKS)])
+    async with opened(declared, policy(ASK_LOW)) as runtime:
+        await runtime.submit(pay(200), principal())
+        [request] = await runtime.approvals.list()
+        assert runtime.approvals.packet(request).demand.approvers == 2
+
+
+def only_in_the_day(call, state, config, now):
+    return 6 <= now.hour < 22
+
+
+def own_account(call, state, config, *, principal, target):
+    return principal.user == target["owner"] and principal.risk_level == "low"
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "principal.user == target.owner && principal.risk_level == 'low'",
+        own_account,
+    ],
+    ids=["CEL", "Python"],
+)
+async def test_invariants_see_principal_and_target(check):
+    account = Account(owner="u_1")
+    declared = account.payer(invariants=[Invariant(id="R1", rule="Your own.", check=check)])
+    async with opened(declared) as runtime:
+        assert (await runtime.submit(pay(1), principal())).code is Code.SUCCESS
+        other = Principal(tenant="acme", agent="agent", user="u_2")
+        assert (await runtime.submit(pay(2), other)).code is Code.SEMANTIC_INVALIDITY
+    assert account.paid == [1]
+
+
+@pytest.mark.parametrize(
+    "check", ["now.getHours() >= 6 && now.getHours() < 22", only_in_the_day], ids=["CEL", "Python"]
+)
+async def test_invariants_see_the_time(check):
+    clock = FakeClock(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp())
+    account = Account()
+    declared = account.payer(invariants=[Invariant(id="R1", rule="By day.", check=check)])
+    async with opened(declared, clock=clock) as runtime:
+        assert (await runtime.submit(pay(1), principal())).code is Code.SUCCESS
+        clock.advance(11 * 3600)
+        late = await runtime.submit(pay(2, run_id="run_2"), principal())
+    assert (late.code, account.paid) == (Code.SEMANTIC_INVALIDITY, [1])

@@ -97,7 +97,7 @@ def receive(call: Call, run: RunRecord, services: CallServices) -> Decision | No
     else:
         compiled = services.compiled_for(record)
         call.learn(record=record, compiled=compiled)
-        asks, reads_run = policy.asks(call.ctx), compiled.reads_run
+        asks, reads_run = compiled.asks or policy.asks(call.ctx), compiled.reads_run
         call.weighs = reads_run or asks
         # Admission finds out whether a call was made before. Recall looks it up earlier where an
         # approver or a probe comes first, because neither may be asked twice.

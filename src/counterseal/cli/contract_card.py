@@ -184,7 +184,7 @@ def _rules(contract: Contract) -> Iterator[RenderableType]:
 
 def _otherwise(rule: Invariant) -> str:
     if rule.correct is None:
-        return "rejected"
+        return "approved by a person" if rule.asks else "rejected"
     return "step dropped" if rule.correct is DROP_STEP else "corrected"
 
 

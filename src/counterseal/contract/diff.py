@@ -212,7 +212,10 @@ _RULES: dict[str, Rule] = {
         removed=_GOVERNANCE,
         # A check may have become stricter or laxer, and code can't be compared.
         changed=_BREAKING,
-        fields={"rule": _COMPATIBLE, "correct": _GOVERNANCE},
+        fields={
+            "rule": _COMPATIBLE,
+            **dict.fromkeys(("correct", "otherwise", "approvers"), _GOVERNANCE),
+        },
     ),
     "state_reads": _listed("key", added=_GOVERNANCE, removed=_COMPATIBLE, changed=_GOVERNANCE),
     "state_effects": _listed("key", added=_GOVERNANCE, removed=_BREAKING, changed=_BREAKING),

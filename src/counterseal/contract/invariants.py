@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from inspect import isasyncgenfunction, iscoroutinefunction
-from typing import Annotated, Any, Final, Protocol
+from inspect import isasyncgenfunction, iscoroutinefunction, signature
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import (
     AfterValidator,
@@ -26,22 +27,25 @@ from pydantic import (
     Field,
     PlainSerializer,
     PrivateAttr,
+    SerializerFunctionWrapHandler,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
-from counterseal.canonical import freeze, thaw
+from counterseal.canonical import exported, freeze, thaw
 from counterseal.errors import ExpressionError
 from counterseal.expressions import NOT_CODE, Expression
 
 _STATE = re.compile(r"(?<![\w.])state\b")
 _STATE_KEY = re.compile(r"(?<![\w.])state\s*\.\s*([A-Za-z_]\w*)(?!\w|\s*\()")
-NAMES: Final = ("call", "state", "config", "earlier", "target")
-"""What a CEL check can see: the arguments, run state, config, and the plan's earlier steps.
-
-A check about the target sees the arguments and `target`, the state that the contract's probe read.
-"""
-_WITH_TARGET: Final = frozenset({"call", "target"})
+FACTS: Final = ("principal", "now", "target")
+"""What a check can see beside call, run state and config: on whose behalf the call is made, the
+time in UTC, and the state that the contract's probe has read."""
+NAMES: Final = ("call", "state", "config", "earlier", *FACTS)
+"""What a CEL check can see: also the plan's earlier steps."""
+_GIVEN: Final = 3
+"""Call, state and config: the arguments that a check in Python gets by position."""
 
 
 class _Drop(Enum):
@@ -85,7 +89,7 @@ class ProposedCall:
         return replace(self, arguments=kept)
 
 
-Check = Callable[[ProposedCall, Mapping[str, Any], Mapping[str, Any]], bool]
+Check = Callable[..., bool]
 Fixed = ProposedCall | _Drop | None
 Corrector = Callable[
     [ProposedCall, Mapping[str, Any], Mapping[str, Any]], "Fixed | tuple[Fixed, bool]"
@@ -142,9 +146,13 @@ def _read_corrector(value: Any) -> SetArguments | _Drop | Corrector | None:
 class Invariant(BaseModel):
     """One rule about the calls of a tool.
 
-    `check` is a function of (call, state, config), or a CEL text over these and `earlier`. A CEL
-    text over `call` and `target` is evaluated after the probe has read the target, and can't have a
+    `check` is a function of (call, state, config), or a CEL text over these and `earlier`. Both can
+    also see `principal`, `now` and `target` (`FACTS`); a function names those that it wants as
+    further parameters. A check of the target runs after the probe has read it, and can't have a
     corrector.
+
+    `otherwise` says what happens to a call that breaks the rule and can't be corrected: it is
+    rejected, or it needs the approval of so many `approvers`.
 
     `correct` is a function of (call, state, config) that returns a fixed call, `DROP_STEP`, or None
     when it can't help, or a pair of one of these and whether it helped. The data forms are
@@ -157,8 +165,12 @@ class Invariant(BaseModel):
     rule: str = Field(min_length=1, max_length=1000)
     check: Annotated[str | Check, PlainSerializer(_describe)]
     correct: Annotated[Any, BeforeValidator(_read_corrector), PlainSerializer(_describe)] = None
+    otherwise: Literal["reject", "require_approval"] = "reject"
+    approvers: Annotated[int, Field(strict=True, ge=1, le=100)] = 1
 
     _expression: Expression | None = PrivateAttr(default=None)
+    _facts: frozenset[str] = PrivateAttr(default=frozenset())
+    """Those of `FACTS` that the check reads."""
     _state_keys: tuple[str, ...] | None = PrivateAttr(default=None)
     """The keys of run state that the expression reads; None when it may read any key."""
 
@@ -172,38 +184,44 @@ class Invariant(BaseModel):
         return value
 
     def model_post_init(self, context: Any, /) -> None:
-        if isinstance(self.check, str):
+        if not isinstance(self.check, str):
+            self._facts = _named_facts(self.check)
+        else:
             self._expression = _expression(self.check)
+            self._facts = self._expression.variables & frozenset(FACTS)
             code = NOT_CODE.sub("''", self.check)
             named = _STATE_KEY.findall(code)
             if len(_STATE.findall(code)) == len(named):
                 self._state_keys = tuple(named)
 
     @model_validator(mode="after")
-    def _target_alone(self) -> Invariant:
-        if not self.of_target or self._expression is None:
-            return self
-        others = sorted(self._expression.variables - _WITH_TARGET)
-        if others:
-            raise ValueError(f"a check of the target can use call and target only, not {others[0]}")
-        if self.correct is not None:
+    def _consistent(self) -> Invariant:
+        if self.of_target and self.correct is not None:
             raise ValueError("a check of the target can't have a corrector; remove `correct`")
+        if self.approvers > 1 and not self.asks:
+            raise ValueError("approvers: needs `otherwise: require_approval`")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the record without the fields of approval where a rule rejects.
+
+        The hash of a contract that was written before there were such fields stays as it is.
+        """
+        record: dict[str, Any] = serialise(self)
+        if not self.asks:
+            del record["otherwise"], record["approvers"]
+        return record
 
     @property
     def of_target(self) -> bool:
         """Whether the check needs the state that the probe reads."""
-        return self._expression is not None and "target" in self._expression.variables
+        return "target" in self._facts
 
-    def holds_of(self, arguments: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
-        """Return whether a call fits the probed target. An evaluation error counts as False."""
-        return self._evaluates({"call": dict(arguments), "target": dict(target)})
-
-    def _evaluates(self, values: dict[str, Any]) -> bool:
-        try:
-            return self._expression is not None and self._expression.holds(values)
-        except ExpressionError:
-            return False
+    @property
+    def asks(self) -> bool:
+        """Whether a call that breaks the rule needs approval, instead of being rejected."""
+        return self.otherwise == "require_approval"
 
     @property
     def in_python(self) -> bool:
@@ -211,11 +229,21 @@ class Invariant(BaseModel):
         return self._expression is None
 
     def holds(
-        self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any]
+        self,
+        call: ProposedCall,
+        state: Mapping[str, Any],
+        config: Mapping[str, Any],
+        facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> bool:
-        """Return whether the call satisfies the rule. An evaluation error counts as False."""
+        """Return whether the call satisfies the rule. An evaluation error counts as False.
+
+        `facts` are those of `FACTS` that are known; the principal as a `Principal`.
+        """
+        wanted = {name: facts[name] for name in self._facts if name in facts}
         if self._expression is None:
-            return callable(self.check) and self.check(call, state, config) is True
+            return callable(self.check) and self.check(call, state, config, **wanted) is True
+        if "principal" in wanted:
+            wanted["principal"] = exported(wanted["principal"])
         keys = state if self._state_keys is None else self._state_keys
         earlier = [{"tool": step.tool, "arguments": dict(step.arguments)} for step in call.earlier]
         values = {
@@ -223,8 +251,12 @@ class Invariant(BaseModel):
             "state": {key: state[key] for key in keys if key in state},
             "config": config,
             "earlier": earlier,
+            **wanted,
         }
-        return self._evaluates(values)
+        try:
+            return self._expression.holds(values)
+        except ExpressionError:
+            return False
 
     def fix(self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any]) -> Fixed:
         """Return the corrector's result for a call that breaks the rule; None if it can't help."""
@@ -242,6 +274,17 @@ class Invariant(BaseModel):
         raise TypeError(f"the corrector of {self.id} returned {type(fixed).__name__}, not a call")
 
 
+def _named_facts(check: Callable[..., Any]) -> frozenset[str]:
+    """Return the facts that a check names as parameters after call, state and config."""
+    try:
+        parameters = list(signature(check).parameters.values())
+    except (TypeError, ValueError):
+        return frozenset()
+    named = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
+    by_place = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    return frozenset(FACTS) & {*named, *by_place[_GIVEN:]}
+
+
 class CheckableRule(Protocol):
     """The part of an invariant that `judge` uses; callers may wrap invariants to observe them."""
 
@@ -249,6 +292,8 @@ class CheckableRule(Protocol):
     def id(self) -> str: ...
     @property
     def rule(self) -> str: ...
+    @property
+    def asks(self) -> bool: ...
     def holds(
         self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any], /
     ) -> bool: ...
@@ -279,6 +324,8 @@ class Judgement:
     call: ProposedCall | None
     corrections: tuple[Correction, ...] = ()
     violations: tuple[CheckableRule, ...] = ()
+    asking: tuple[CheckableRule, ...] = ()
+    """Rules that the call breaks, and that need approval for that."""
     dropped_by: CheckableRule | None = None
 
     @property
@@ -305,6 +352,7 @@ def judge(
         if not broken:
             return Judgement(call=current, corrections=tuple(corrections))
         beyond_help: list[CheckableRule] = []
+        before_round = current
         for invariant in broken:
             if invariant.holds(current, state, config):
                 continue  # an earlier correction of this round fixed it too
@@ -312,7 +360,8 @@ def judge(
             if isinstance(fixed, _Drop) and not beyond_help:
                 return Judgement(call=None, dropped_by=invariant)
             if fixed is None or isinstance(fixed, _Drop) or fixed == current:
-                beyond_help.append(invariant)
+                if not invariant.asks:
+                    beyond_help.append(invariant)
             else:
                 before, after = current.arguments, fixed.arguments
                 corrections.append(
@@ -323,4 +372,7 @@ def judge(
                 current = fixed
         if beyond_help:
             return Judgement(call=call, violations=tuple(beyond_help))
+        if current is before_round:  # only rules that ask are broken, and nothing corrects them
+            done = tuple(corrections)
+            return Judgement(call=current, corrections=done, asking=tuple(broken))
     return Judgement(call=call, violations=tuple(broken))

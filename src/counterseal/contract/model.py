@@ -385,18 +385,19 @@ class Contract(Envelope):
         call: ProposedCall | Mapping[str, Any],
         state: Mapping[str, Any],
         config: Mapping[str, Any],
+        **facts: Any,
     ) -> list[str]:
         """Return the rules that a call breaks, in their own words; no corrector is applied.
 
-        `call` is a `ProposedCall` or its arguments. Rules about the target are not checked here:
-        only the state gate reads the target.
+        `call` is a `ProposedCall` or its arguments; `facts` are `principal` and `now`, if a rule
+        reads them. Rules about the target are not checked here: only the state gate reads it.
         """
         if not isinstance(call, ProposedCall):
             call = ProposedCall(self.name, call)
         return [
             rule.rule
             for rule in self.invariants
-            if not rule.of_target and not rule.holds(call, state, config)
+            if not rule.of_target and not rule.holds(call, state, config, facts)
         ]
 
     def envelope(self) -> dict[str, Any]:

@@ -206,6 +206,16 @@ def mark_of(hint: Any) -> Injection | None:
     return None
 
 
+def marks_of(function: Callable[..., Any]) -> dict[str, Injection]:
+    """Return the parameters of a hook that are injected; none if its hints can't be read."""
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):
+        return {}
+    marks = {name: mark_of(hint) for name, hint in hints.items() if name != "return"}
+    return {name: mark for name, mark in marks.items() if mark is not None}
+
+
 _MARKERS = (Secret, Config, State)
 
 

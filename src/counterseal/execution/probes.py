@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from counterseal.canonical import at, thaw
 from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
-from counterseal.contract.signature import Injection, mark_of
+from counterseal.contract.signature import marks_of
 from counterseal.contract.tool_context import Context
 from counterseal.errors import CountersealError
 from counterseal.execution.attempt import AttemptRequest
@@ -128,21 +127,14 @@ def _runner(hook: str | Callable[..., Any], request: ProbeRequest) -> Runner:
 
 
 def _as_tool(function: Callable[..., Any], contract: Contract) -> Tool[..., Any]:
-    """Wrap a hook function as a tool that takes the arguments it names."""
-    marks = _marks(function)
-    names = set(inspect.signature(function).parameters) - set(marks)
+    """Wrap a hook function as a tool that takes the arguments it names; all, with `**`."""
+    marks = marks_of(function)
+    parameters = inspect.signature(function).parameters.values()
+    everything = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    names = {one.name for one in parameters} - set(marks)
     return Tool(
         contract=contract,
         function=function,
         injected=marks,
-        binder=lambda given: {key: value for key, value in given.items() if key in names},
+        binder=lambda given: {k: v for k, v in given.items() if everything or k in names},
     )
-
-
-def _marks(function: Callable[..., Any]) -> dict[str, Injection]:
-    try:
-        hints = typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError):
-        return {}
-    marks = {name: mark_of(hint) for name, hint in hints.items() if name != "return"}
-    return {name: mark for name, mark in marks.items() if mark is not None}

@@ -74,6 +74,7 @@ def compile_record(
         classes=_classes(effect, record.risk, mutates=mutates),
         profile=profile(contract),
         keyed=contract.idempotency.required,
+        asks=any(rule.asks for rule in contract.invariants),
         reads_run="run" in rules.names,
         announced=announced,
         # A redacted read is settled in full anyhow, so only "all" matters here.

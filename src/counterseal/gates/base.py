@@ -208,6 +208,8 @@ class CompiledContract:
     """What the contract says about its observations."""
     keyed: bool
     """True if calls are entered in the ledger."""
+    asks: bool
+    """True if a rule of the contract may require approval."""
     reads_run: bool
     """True if a policy rule reads the run, so that recall comes before the decision."""
     announced: bool

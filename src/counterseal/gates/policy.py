@@ -12,15 +12,42 @@ from functools import lru_cache
 from typing import Any, Final
 
 from counterseal.codes import Code
-from counterseal.gates.base import Decision, GateContext, allow, deny, require_approval
+from counterseal.gates.base import (
+    Decision,
+    GateContext,
+    Learned,
+    allow,
+    deny,
+    require_approval,
+)
 from counterseal.policy import PolicyDecision, PolicyVerdict
 
 NAME: Final = "policy"
 
 
-def check(ctx: GateContext) -> Decision:
-    """Return the strictest verdict of all rules that apply, with its rule and policy version."""
-    return _decision(ctx.resolved.policy.decide(_Facts(ctx)))
+def check(ctx: GateContext) -> Decision | Learned:
+    """Return the strictest verdict of all rules that apply, with its rule and policy version.
+
+    Rules about the target that can't be told without it are left to the state gate.
+    """
+    rules, probe = ctx.resolved.policy, ctx.resolved.contract.probe
+    decision = _decision(rules.decide(_Facts(ctx), before_probe=probe is not None))
+    keys = rules.state_keys
+    if not keys:
+        return decision
+    versions = {key: ctx.run.state_versions.get(key, 0) for key in keys}
+    facts: dict[str, Any] = {"state_read": {**ctx.state_read, **versions}}
+    if ctx.pending and ("*" in keys or not ctx.pending.isdisjoint(keys)):
+        facts["unknown"] = (*ctx.unknown, NAME)
+    return Learned(decision, facts)
+
+
+def check_target(ctx: GateContext, gate: str) -> Decision | None:
+    """Return the verdict of all rules with the target's state; None if no rule reads it."""
+    rules = ctx.resolved.policy
+    if not rules.reads_target:
+        return None
+    return _decision(rules.decide(_Facts(ctx), probed=True))._replace(gate=gate)
 
 
 def asks(ctx: GateContext) -> bool:
@@ -87,5 +114,7 @@ _READERS: Final[dict[str, Callable[[GateContext], Any]]] = {
     "principal": _principal,
     "run": _run,
     "tenant": lambda ctx: ctx.tenant,
+    "state": lambda ctx: ctx.run.state,
+    "target": lambda ctx: ctx.before,
     "now": lambda ctx: datetime.fromtimestamp(ctx.now, UTC),
 }

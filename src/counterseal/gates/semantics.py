@@ -1,4 +1,4 @@
-"""The fourth gate: the tool's own invariants. Correct, drop, or reject.
+"""The fourth gate: the tool's own invariants. Correct, drop, ask a person, or reject.
 
 A corrected call is validated again, so that no corrector can bypass the schema. Rules written in
 Python receive copies, so that a check can't change the call.
@@ -7,14 +7,23 @@ Python receive copies, so that a check can't change the call.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
+from counterseal.approvals.terms import Terms
 from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.invariants import Fixed, Invariant, Judgement, ProposedCall, judge
 from counterseal.contract.tool_context import UnusableConfigError, config_as_json, resolve_config
-from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
+from counterseal.gates.base import (
+    Decision,
+    GateContext,
+    Learned,
+    allow,
+    deny,
+    require_approval,
+)
 from counterseal.gates.parse import is_sound
 from counterseal.observation.envelope import FieldError
 
@@ -48,7 +57,19 @@ def check(ctx: GateContext) -> Decision | Learned:
     }
     if ctx.pending:
         facts["unknown"] = (NAME,) if len(watched) < len(rules) else ()
-    return _corrected(ctx, verdict, facts) if verdict.corrections else Learned(ALLOW, facts)
+    result = _corrected(ctx, verdict, facts) if verdict.corrections else Learned(ALLOW, facts)
+    if isinstance(result, Decision) or not verdict.asking:
+        return result
+    return Learned(asking(NAME, verdict.asking, result.decision.warnings), facts)
+
+
+def asking(gate: str, rules: Sequence[Any], warnings: tuple[str, ...] = ()) -> Decision:
+    """Return the demand for approval of a call that breaks these rules."""
+    first, most = rules[0], max(rule.approvers for rule in rules)
+    terms = Terms(approvers=most, reason=first.rule, rule=first.id)
+    return require_approval(
+        gate, first.rule, rule=first.id, approvers=most, terms=terms, warnings=warnings
+    )
 
 
 def _unusable(reason: str) -> Decision:
@@ -56,17 +77,22 @@ def _unusable(reason: str) -> Decision:
     return deny(NAME, Code.UNKNOWN_ERROR, reason, rule="config-unusable")
 
 
+def proposed_call(ctx: GateContext) -> ProposedCall:
+    """Return the call as rules see it."""
+    earlier = tuple(_copy(step) for step in ctx.earlier)
+    return ProposedCall(ctx.resolved.contract.name, ctx.arguments, earlier)
+
+
 def _judged(
     rules: Sequence[Invariant], ctx: GateContext
-) -> tuple[Judgement, tuple[_WatchedRule, ...]]:
+) -> tuple[Judgement, tuple[WatchedRule, ...]]:
     """Return the verdict, and the rules that led to it.
 
     Rules that read state which the plan's earlier steps may still change are left out: neither a
     check nor a correction can rely on it yet.
     """
-    earlier = tuple(_copy(step) for step in ctx.earlier)
-    call = ProposedCall(ctx.resolved.contract.name, ctx.arguments, earlier)
-    watched = tuple(_WatchedRule(rule, ctx) for rule in rules)
+    call = proposed_call(ctx)
+    watched = tuple(WatchedRule(rule, ctx) for rule in rules)
     while True:
         try:
             verdict = judge(watched, call, ctx.run.state, ctx.config)
@@ -77,7 +103,7 @@ def _judged(
         left = tuple(rule for rule in watched if rule.can_tell)
         if verdict is not None and len(left) == len(watched):
             return verdict, watched
-        watched = tuple(_WatchedRule(rule.of, ctx) for rule in left)
+        watched = tuple(WatchedRule(rule.of, ctx) for rule in left)
 
 
 def _corrected(ctx: GateContext, verdict: Judgement, facts: dict[str, Any]) -> Decision | Learned:
@@ -97,13 +123,19 @@ def _corrected(ctx: GateContext, verdict: Judgement, facts: dict[str, Any]) -> D
     return Learned(decision, facts)
 
 
-class _WatchedRule:
+class WatchedRule:
     """An invariant while it checks one call: what it receives, and which state it reads."""
 
-    __slots__ = ("_config", "_pending", "_shown", "of", "state")
+    __slots__ = ("_config", "_facts", "_pending", "_shown", "of", "state")
 
-    def __init__(self, of: Invariant, ctx: GateContext) -> None:
+    def __init__(
+        self, of: Invariant, ctx: GateContext, target: Mapping[str, Any] | None = None
+    ) -> None:
         self.of = of
+        now = datetime.fromtimestamp(ctx.now, UTC)
+        self._facts: dict[str, Any] = {"principal": ctx.principal, "now": now}
+        if target is not None:
+            self._facts["target"] = thaw(target)
         self.state = WatchedState(ctx.run.state, ctx.run.state_versions)
         self._config = ctx.config
         self._shown = ctx.config_shown
@@ -118,6 +150,14 @@ class _WatchedRule:
         return self.of.rule
 
     @property
+    def asks(self) -> bool:
+        return self.of.asks
+
+    @property
+    def approvers(self) -> int:
+        return self.of.approvers
+
+    @property
     def can_tell(self) -> bool:
         """True if the rule has read no state that an earlier step may still change."""
         if not self._pending:
@@ -128,8 +168,8 @@ class _WatchedRule:
         self, call: ProposedCall, _state: Mapping[str, Any], _config: Mapping[str, Any]
     ) -> bool:
         if not self.of.in_python:
-            return self.of.holds(call, self.state, self._shown)
-        return self.of.holds(_copy(call), self.state, thaw(self._config))
+            return self.of.holds(call, self.state, self._shown, self._facts)
+        return self.of.holds(_copy(call), self.state, thaw(self._config), self._facts)
 
     def fix(
         self, call: ProposedCall, _state: Mapping[str, Any], _config: Mapping[str, Any]

@@ -16,13 +16,24 @@ from hashlib import sha256
 from math import inf
 from typing import Any, Final
 
+from counterseal.approvals.terms import merged
 from counterseal.codes import Code
 from counterseal.contract.fill import resource_of
-from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.execution.probes import Probe, ProbeError, probe
 from counterseal.gates.approval import request_for
-from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, hook_request
+from counterseal.gates.base import (
+    EMPTY,
+    Decision,
+    GateContext,
+    Learned,
+    Verdict,
+    allow,
+    deny,
+    hook_request,
+)
+from counterseal.gates.policy import check_target
+from counterseal.gates.semantics import WatchedRule, asking, proposed_call
 from counterseal.ledger.holds import stands
 from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation.envelope import FieldError
@@ -57,21 +68,44 @@ async def check(ctx: GateContext) -> Decision | Learned:
             return _void(changed, approved)
     elif not _same(target.version, _expected(ctx, contract)):
         return changed
-    broken = [rule for rule in contract.invariants if _is_broken(rule, ctx.arguments, target.state)]
-    if broken:
-        return _unfit(broken)
-    return Learned(ALLOW, _facts(target))
+    return _judged(ctx, target)
 
 
 def _facts(target: Probe) -> dict[str, Any]:
     return {"before": target.state, "version_seen": target.version}
 
 
-def _is_broken(rule: Invariant, call: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
-    return rule.of_target and not rule.holds_of(call, target)
+def _judged(ctx: GateContext, target: Probe) -> Decision | Learned:
+    """Check the contract's and the policy's rules about the target: reject, ask, or allow."""
+    facts = _facts(target)
+    call, invariants = proposed_call(ctx), ctx.resolved.contract.invariants
+    rules = [WatchedRule(rule, ctx, target.state) for rule in invariants if rule.of_target]
+    broken = [rule for rule in rules if not rule.holds(call, EMPTY, EMPTY)]
+    reads = {key: version for rule in rules for key, version in rule.state.read.items()}
+    if reads:
+        facts["state_read"] = {**ctx.state_read, **reads}
+    if not all(rule.can_tell for rule in rules):  # an earlier step of the plan may change it
+        broken = [rule for rule in broken if rule.can_tell]
+        facts["unknown"] = (*ctx.unknown, NAME)
+    rejecting = [rule for rule in broken if not rule.asks]
+    if rejecting:
+        return _unfit(rejecting)
+    decided = check_target(ctx.replace(**facts), NAME)
+    if decided is not None and decided.verdict is Verdict.DENY:
+        return decided
+    asked = [asking(NAME, broken)] if broken else []
+    if decided is not None and decided.verdict is Verdict.REQUIRE_APPROVAL:
+        asked.append(decided)
+    return Learned(_together(asked) if asked else decided or ALLOW, facts)
 
 
-def _unfit(broken: Sequence[Invariant]) -> Decision:
+def _together(asked: Sequence[Decision]) -> Decision:
+    """Return one demand for approval that meets all of these."""
+    terms = merged(one.terms for one in asked if one.terms is not None)
+    return asked[-1]._replace(approvers=terms.approvers, terms=terms)
+
+
+def _unfit(broken: Sequence[WatchedRule]) -> Decision:
     """Return the denial of a call that does not fit its target."""
     errors = tuple(FieldError("", rule.rule, rule.id) for rule in broken)
     code, first = Code.SEMANTIC_INVALIDITY, broken[0]

@@ -29,7 +29,8 @@ from counterseal.expressions import NOT_CODE, Expression, evaluation_context
 NO_RULE: Final = "no-rule"
 TOO_LARGE: Final = "too-large"
 UNREADABLE: Final = "unreadable"
-RESERVED: Final = (NO_RULE, TOO_LARGE, UNREADABLE)
+AFTER_PROBE: Final = "after-probe"
+RESERVED: Final = (NO_RULE, TOO_LARGE, UNREADABLE, AFTER_PROBE)
 """The rule names of decisions that no rule of a file made."""
 
 
@@ -148,6 +149,7 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
             "egress_policy",
             "scopes",
             "residency",
+            "probed",
             "trust",
             "server",
             "server_tool",
@@ -158,7 +160,9 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
 }
 """The facts with fixed fields."""
 
-NAMES: Final = ("call", "tenant", "now", *FIELDS)
+TARGET: Final = "target"
+"""The state that the contract's probe has read. Known to the state gate, and not before."""
+NAMES: Final = ("call", "tenant", "now", "state", TARGET, *FIELDS)
 
 # fmt: off
 FUNCTIONS: Final = frozenset({
@@ -173,9 +177,7 @@ FUNCTIONS: Final = frozenset({
 Uses = Mapping[str, frozenset[str] | None]
 """Facts with the fields that are read; None for the whole value."""
 
-_NAME = re.compile(
-    r"(?<![\w.])(call|tenant|now|proposal|contract|principal|run)\b(?:\s*\.\s*(\w+)\b(\s*\()?)?"
-)
+_NAME = re.compile(rf"(?<![\w.])({'|'.join(NAMES)})\b(?:\s*\.\s*(\w+)\b(\s*\()?)?")
 _SPACED_DOT = re.compile(r"\s*\.\s*")
 
 
@@ -227,6 +229,7 @@ def contract_facts(contract: Contract, risk: RiskClass | None = None) -> dict[st
         "egress_policy": contract.security.egress_policy.value,
         "scopes": list(contract.security.required_scopes),
         "residency": list(contract.residency),
+        "probed": contract.probe is not None,
         "trust": contract.trust.value,
         "server": contract.mcp.server if contract.mcp else "",
         "server_tool": contract.mcp.tool if contract.mcp else "",
@@ -273,7 +276,7 @@ class _Plan(NamedTuple):
 class CompiledPolicy:
     """The rules that can apply to one contract."""
 
-    __slots__ = ("_caller_fields", "_contract", "_live", "_plan", "version")
+    __slots__ = ("_caller_fields", "_contract", "_live", "_plan", "names", "state_keys", "version")
 
     def __init__(
         self, rules: Iterable[PolicyRule], contract: Mapping[str, Any], *, version: str
@@ -284,15 +287,14 @@ class CompiledPolicy:
         ]
         self._live = _settle(applicable, {"contract": contract})
         needed = _needed(self._live)
+        self.names = frozenset(needed) - {"contract"}
+        """The facts that a call may have to provide. Without any, all calls are decided alike."""
+        self.state_keys = _state_keys(needed)
+        """The keys of run state that the rules read; `*` for all of them."""
         self._contract = _part(contract, needed.get("contract", frozenset()))
         about = needed.get("principal", frozenset())
         self._caller_fields = tuple(sorted(FIELDS["principal"] if about is None else about))
         self._plan = lru_cache(maxsize=MAX_CALLERS)(self._make_plan)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The facts that a call may have to provide. Without any, all calls are decided alike."""
-        return frozenset(_needed(self._live)) - {"contract"}
 
     def asks(self, facts: Facts) -> bool:
         """Return whether a rule may require approval of this caller's calls."""
@@ -302,8 +304,19 @@ class CompiledPolicy:
             return False  # `decide` denies the call
         return any(one.rule.then is PolicyVerdict.REQUIRE_APPROVAL for one in live)
 
-    def decide(self, facts: Facts) -> PolicyDecision:
-        """Return the decision on one call. Never raises because of the facts."""
+    @property
+    def reads_target(self) -> bool:
+        """Whether a rule reads the state of the call's target."""
+        return TARGET in self.names
+
+    def decide(
+        self, facts: Facts, *, probed: bool = False, before_probe: bool = False
+    ) -> PolicyDecision:
+        """Return the decision on one call. Never raises because of the facts.
+
+        `probed` says that the facts have the target. `before_probe`: they will have it later, so
+        rules that can't be evaluated without it are left for a second decision.
+        """
         try:
             plan = self._plan(_caller(facts, self._caller_fields))
             if plan.decision is not None:
@@ -311,11 +324,13 @@ class CompiledPolicy:
             values = {
                 name: plan.known[name] if name in plan.known else _part(facts[name], fields)
                 for name, fields in plan.needed.items()
+                if probed or name != TARGET
             }
             if _too_many(values):
-                reason = "The arguments have more values than the rules can check."
+                reason = "The call has more values than the rules can check."
                 return self._refuse(TOO_LARGE, reason)
-            return _decide(plan.live, evaluation_context(values), self.version)
+            context = evaluation_context(values)
+            return _decide(plan.live, context, self.version, before_probe=before_probe)
         except (KeyError, TypeError, ValueError) as error:
             reason = "The rules can't be checked for this call."
             return self._refuse(UNREADABLE, reason, f"{type(error).__name__}: {error}")
@@ -364,6 +379,12 @@ def _needed(rules: Iterable[_Live]) -> Uses:
     return needed
 
 
+def _state_keys(needed: Uses) -> frozenset[str]:
+    keys, run = needed.get("state", frozenset()), needed.get("run", frozenset())
+    whole = keys is None or run is None or "state" in run
+    return frozenset({"*"}) if whole else keys or frozenset()
+
+
 def _caller(facts: Facts, fields: Sequence[str]) -> tuple[Any, ...]:
     """Return the facts about a caller that the rules read, as a cache key."""
     if not fields:
@@ -398,20 +419,27 @@ def _too_many(values: Mapping[str, Any]) -> bool:
     return False
 
 
-def _decide(rules: Iterable[_Live], context: Any, version: str) -> PolicyDecision:
+def _decide(
+    rules: Iterable[_Live], context: Any, version: str, *, before_probe: bool = False
+) -> PolicyDecision:
     matched: list[_Live] = []
-    failed, error = None, ""
+    failed, error, left = None, "", False
     for one in rules:
         try:
             if one.settled or one.rule.when.holds(context):
                 matched.append(one)
         except ExpressionError as failure:
-            if failed is None:
+            if before_probe and TARGET in one.rule.when.variables:
+                left = True
+            elif failed is None:
                 failed, error = one.rule, str(failure)
     ids = tuple([one.rule.id for one in matched])
     if failed is not None:
         reason = f"The rule {failed.id} can't be checked for this call."
         return PolicyDecision(PolicyVerdict.DENY, failed.id, reason, version, 0, ids, error)
+    if not matched and left:
+        reason = "The rules about the target are checked when its state is known."
+        return PolicyDecision(PolicyVerdict.ALLOW, AFTER_PROBE, reason, version)
     if not matched:
         reason = "No rule allows this call."
         return PolicyDecision(PolicyVerdict.DENY, NO_RULE, reason, version)

@@ -20,6 +20,7 @@ from counterseal.errors import ContractError, Problem, Source
 from counterseal.policy.policy_files import Place, Policy, Reader
 from counterseal.policy.policy_rules import (
     FIELDS,
+    TARGET,
     PolicyDecision,
     PolicyError,
     PolicyRule,
@@ -38,6 +39,8 @@ _FIELDS: Final = (
     "proposal",
     "run",
     "tenant",
+    "state",
+    "target",
     "now",
     "expect",
 )
@@ -109,11 +112,12 @@ def run_cases(
     policy: Policy, cases: Iterable[PolicyCase], *, covering: Iterable[PolicyRule] = ()
 ) -> PolicyTestReport:
     """Decide every case. `covering` are the rules that the cases should cover."""
-    results = tuple(
-        CaseResult(case=case, decision=policy.compile_for(case.contract).decide(case.facts))
-        for case in cases
-    )
+    results = tuple(CaseResult(case=case, decision=_decided(policy, case)) for case in cases)
     return PolicyTestReport(results=results, rules=tuple(covering))
+
+
+def _decided(policy: Policy, case: PolicyCase) -> PolicyDecision:
+    return policy.compile_for(case.contract).decide(case.facts, probed=TARGET in case.facts)
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -227,8 +231,11 @@ def _read_facts(
     for field in ("roles", "scopes"):
         if not isinstance(given["principal"].get(field, []), list):
             reader.problem((*place, "principal", field), f"{field} must be a list")
+    world = {TARGET: _section(reader, data, place, TARGET)} if TARGET in data else {}
     return {
+        **world,
         "call": _section(reader, data, place, "call"),
+        "state": _section(reader, data, place, "state"),
         "principal": {**principal, **given["principal"]},
         "run": {**run, **given["run"]},
         "proposal": {**proposal, **given["proposal"]},

@@ -142,6 +142,11 @@ OUT = "affordance__output_schema__"
         ({"invariants__1__rule": "Known cases only."}, [COMPATIBLE], "/invariants/1/rule"),
         ({"invariants__1__check": "true"}, [BREAKING], "/invariants/1/check"),
         ({"invariants__1__correct": "drop_step"}, [GOVERNANCE], "/invariants/1/correct"),
+        (
+            {"invariants__1__otherwise": "require_approval"},
+            [GOVERNANCE, GOVERNANCE],
+            "/invariants/1/otherwise",
+        ),
         ({"invariants__1__id": "familiar"}, [GOVERNANCE, BREAKING], "/invariants/1"),
         ({"invariants": BASE["invariants"][:1]}, [GOVERNANCE], "/invariants/1"),
         ({"invariants": BASE["invariants"][::-1]}, [OPERATIONAL], "/invariants"),

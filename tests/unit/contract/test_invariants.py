@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from counterseal import DROP_STEP, ConfigParam, ContractError, Invariant, ProposedCall, tool
 from counterseal.contract.invariants import judge
@@ -249,3 +250,65 @@ def test_a_rule_that_would_have_to_be_awaited_is_refused_when_it_is_made(functio
 def test_a_normalizer_that_would_have_to_be_awaited_is_refused_too():
     with pytest.raises(ValueError, match="a normalizer must be a plain function"):
         ConfigParam(key="a", normalizer=waits)
+
+
+# --- rules that ask -------------------------------------------------------------------------------
+
+SMALL = {"id": "R1", "rule": "At most 100.", "check": "call.n <= 100"}
+ASKS = Invariant(**SMALL, otherwise="require_approval")
+
+
+def test_rule_that_rejects_has_the_record_that_it_always_had():
+    assert set(Invariant(**SMALL).model_dump(mode="json")) == {"id", "rule", "check", "correct"}
+    asks = Invariant(**SMALL, otherwise="require_approval", approvers=2).model_dump(mode="json")
+    assert (asks["otherwise"], asks["approvers"]) == ("require_approval", 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        ({"otherwise": "ask"}, "otherwise"),
+        ({"approvers": 2}, "needs `otherwise: require_approval`"),
+        ({"otherwise": "require_approval", "approvers": 0}, "approvers"),
+        ({"check": "target.n > 1", "correct": "drop_step"}, "can't have a corrector"),
+    ],
+)
+def test_rule_that_contradicts_itself_is_refused(more, fault):
+    with pytest.raises(ValidationError, match=fault):
+        Invariant(**{**SMALL, **more})
+
+
+def test_corrector_comes_before_the_question():
+    def halve(call, state, config):
+        return call.replace(n=call["n"] // 2)
+
+    rule = ASKS.model_copy(update={"correct": halve})
+    judged = judge([rule], ProposedCall("t", {"n": 150}), {}, {})
+    assert (judged.ok, judged.asking, judged.call["n"]) == (True, (), 75)
+
+
+def test_call_that_asks_is_judged_by_the_other_rules_too():
+    cap = Invariant(id="R2", rule="Even.", check="call.n % 2 == 0", correct={"set": {"n": 200}})
+    judged = judge([ASKS, cap], ProposedCall("t", {"n": 151}), {}, {})
+    assert judged.ok
+    assert (judged.asking, judged.call["n"]) == ((ASKS,), 200)
+
+
+def test_check_gets_only_the_facts_that_it_names():
+    seen = {}
+
+    def check(call, state, config, now, *, target):
+        seen.update(now=now, target=target)
+        return True
+
+    rule = Invariant(id="R1", rule="Seen.", check=check)
+    facts = {"principal": "p", "now": 5, "target": {"a": 1}}
+    assert rule.holds(ProposedCall("t", {}), {}, {}, facts)
+    assert rule.of_target
+    assert seen == {"now": 5, "target": {"a": 1}}
+
+
+def test_parameters_of_a_check_are_told_apart_by_place_not_by_name():
+    rule = Invariant(id="R1", rule="So.", check=lambda target, now, principal: target["n"] == 1)
+    assert not rule.of_target
+    assert rule.holds(ProposedCall("t", {"n": 1}), {}, {}, {"target": {}, "now": 0})

@@ -252,6 +252,10 @@ BREACHES = {
         changed(("observability/error_taxonomy_mapping", {"404": "GONE"})),
         changed(("observability/error_taxonomy_mapping", {"ValueError": "SUCCESS"})),
     ],
+    "hook-arguments": [
+        changed(("probe", lambda draft: {"version": 1})),
+        changed(("read_back", lambda draft_id, note: None)),
+    ],
     "target-unseen": [
         changed(("probe", None), ("version_argument", "draft_id")),
         changed(

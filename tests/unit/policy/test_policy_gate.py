@@ -8,8 +8,8 @@ from counterseal.codes import Code
 from counterseal.contract.declare import tool
 from counterseal.execution.executor import Executor
 from counterseal.gates import compile_record
-from counterseal.gates.base import GateContext, Verdict
-from counterseal.gates.policy import check
+from counterseal.gates.base import GateContext, Learned, Verdict
+from counterseal.gates.policy import check as check_gate
 from counterseal.ledger.records import RunRecord
 from counterseal.ledger.requests import Memory
 from counterseal.policy import Policy, contract_facts
@@ -61,6 +61,11 @@ def context():
     return context
 
 
+def check(ctx):
+    result = check_gate(ctx)
+    return result.decision if isinstance(result, Learned) else result
+
+
 def rules(then, when):
     return Policy.from_data({"rules": [{"id": "one", "then": then, "when": when, "reason": "So."}]})
 
@@ -104,6 +109,7 @@ def test_rule_that_errs_tells_the_model_nothing_of_the_call(context):
         "run.allowed_tools == ['read_case'] && run.state.step == 2 && run.calls == 4",
         "tenant.residency == 'EU'",
         "now == timestamp('2026-03-01T22:00:00Z')",
+        "state.step == 2",
         "contract.name == 'read_case' && contract.scopes == ['case:read']",
     ],
 )
@@ -122,3 +128,16 @@ def test_prepared_contract_has_the_documented_facts(context):
     ctx = context()
     assert ctx.compiled.facts == contract_facts(ctx.record.contract)
     assert set(ctx.compiled.facts) == FIELDS["contract"]
+
+
+def test_state_that_a_rule_reads_is_noted_for_admission(context):
+    for when, keys in [("state.step == 2", {"step"}), ("run.state.step == 2", {"*"})]:
+        result = check_gate(context(rules("deny", when)))
+        assert set(result.facts["state_read"]) == keys
+
+
+def test_rule_about_the_target_of_a_tool_without_probe_is_a_denial(context):
+    decision = check(context(rules("require_approval", "target.status == 'closed'")))
+    assert (decision.verdict, decision.rule) == (Verdict.DENY, "one")
+    decision = check(context(rules("deny", "contract.probed && target.status == 'closed'")))
+    assert decision.verdict is Verdict.ALLOW

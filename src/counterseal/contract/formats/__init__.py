@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 from counterseal.canonical import canonical, pointer, thaw
 from counterseal.contract.effects import EFFECTS, Effect, RiskClass, Trust
 from counterseal.contract.formats.strict_schema import Conversion, convert
+from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 
@@ -42,10 +43,15 @@ def describe(
         f"Side effects: {_side_effects(contract)}",
         _sentence("Use for", affordance.allowed_use_cases),
         _sentence("Do not use for", affordance.forbidden_use_cases),
-        _bullets("Rules", (_line(invariant.rule) for invariant in contract.invariants)),
+        _bullets("Rules", (_rule(invariant) for invariant in contract.invariants)),
         _bullets("Examples", examples),
     )
     return "\n\n".join(part for part in parts if part)
+
+
+def _rule(invariant: Invariant) -> str:
+    asked = " Otherwise a person has to approve the call." if invariant.asks else ""
+    return f"{_line(invariant.rule)}{asked}"
 
 
 def _purpose(description: str, usage: str) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from inspect import signature
 
 from counterseal.codes import FAILURES
 from counterseal.contract.approval_terms import Then, term_faults
 from counterseal.contract.effects import EFFECTS, RISKS, RiskClass, Semantics
 from counterseal.contract.lint.rule import Breach, rule
 from counterseal.contract.model import Contract, Isolation, OnUnknown
+from counterseal.contract.signature import marks_of
 
 
 @rule("effect-missing", "effect is declared")
@@ -174,6 +176,25 @@ def id_repeated(contract: Contract) -> Iterator[Breach]:
             if count > 1:
                 where = len(ids) - 1 - ids[::-1].index(name)
                 yield Breach((section, where), f"{name} is declared {count} times")
+
+
+@rule("hook-arguments", "hooks take arguments that every call has")
+def hook_arguments(contract: Contract) -> Iterator[Breach]:
+    """A hook gets the arguments that it names, so a name that no call has would fail each call."""
+    required = contract.affordance.input_schema.get("required", ())
+    for hook in ("probe", "preview", "read_back"):
+        function = getattr(contract, hook)
+        if not callable(function) or hasattr(function, "contract"):
+            continue  # a tool, whose own schema says what it takes
+        try:
+            parameters = signature(function).parameters
+        except (TypeError, ValueError):
+            continue
+        for name in parameters.keys() - marks_of(function).keys() - set(required):
+            one = parameters[name]
+            if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+                fault = f"takes {name}, which is not a required argument of the tool"
+                yield Breach(f"/{hook}", fault, "Correct the name, or give it a default.")
 
 
 @rule("target-unseen", "rules about the target have a probe that reads it")
