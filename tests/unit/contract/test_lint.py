@@ -254,7 +254,7 @@ BREACHES = {
     ],
     "hook-arguments": [
         changed(("probe", lambda draft: {"version": 1})),
-        changed(("read_back", lambda draft_id, note: None)),
+        changed(("read_back", lambda draft_id, extra: None)),
     ],
     "target-unseen": [
         changed(("probe", None), ("version_argument", "draft_id")),

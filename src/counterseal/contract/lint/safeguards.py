@@ -178,10 +178,10 @@ def id_repeated(contract: Contract) -> Iterator[Breach]:
                 yield Breach((section, where), f"{name} is declared {count} times")
 
 
-@rule("hook-arguments", "hooks take arguments that every call has")
+@rule("hook-arguments", "hooks take arguments that the tool has")
 def hook_arguments(contract: Contract) -> Iterator[Breach]:
     """A hook gets the arguments that it names, so a name that no call has would fail each call."""
-    required = contract.affordance.input_schema.get("required", ())
+    arguments = contract.affordance.input_schema.get("properties", {})
     for hook in ("probe", "preview", "read_back"):
         function = getattr(contract, hook)
         if not callable(function) or hasattr(function, "contract"):
@@ -190,10 +190,10 @@ def hook_arguments(contract: Contract) -> Iterator[Breach]:
             parameters = signature(function).parameters
         except (TypeError, ValueError):
             continue
-        for name in parameters.keys() - marks_of(function).keys() - set(required):
+        for name in parameters.keys() - marks_of(function).keys() - set(arguments):
             one = parameters[name]
             if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
-                fault = f"takes {name}, which is not a required argument of the tool"
+                fault = f"takes {name}, which is not an argument of the tool"
                 yield Breach(f"/{hook}", fault, "Correct the name, or give it a default.")
 
 
