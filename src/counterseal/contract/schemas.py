@@ -67,6 +67,68 @@ def subschemas(schema: Any, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
             waiting.extend(((*here, *step), child) for step, child in children(current))
 
 
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+_ANNOTATIONS = {"$ref", "title", "description", "default", "examples", "deprecated"}
+
+
+def parts(root: Schema, schema: Any) -> Iterator[Schema]:
+    """Yield a schema and every schema that applies to the same value, references included."""
+    waiting, visited = [schema], set[int]()
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, Mapping) and id(current) not in visited:
+            visited.add(id(current))
+            yield current
+            waiting += [part for _, part in direct_parts(root, current)]
+
+
+def direct_parts(root: Schema, schema: Schema) -> Iterator[tuple[str, Any]]:
+    """Yield the schemas that one applies to the same value, each with its keyword."""
+    if isinstance(schema.get("$ref"), str):
+        yield "$ref", resolve_local(root, schema["$ref"])
+    yield from ((str(step[0]), part) for step, part in children(schema) if step[0] in _IN_PLACE)
+
+
+def target(root: Schema, schema: Schema) -> Any:
+    """Return what a schema refers to if it says nothing else about the value, else None."""
+    reference = schema.get("$ref") if _ANNOTATIONS.issuperset(schema) else None
+    return resolve_local(root, reference) if isinstance(reference, str) else None
+
+
+def applied(root: Schema) -> set[int]:
+    """Return the ids of schemas that a reference applies to a value beside other schemas."""
+    ids: set[int] = set()
+    for _, is_part, schema in _walk(root):
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and (is_part or target(root, schema) is None):
+            ids.update(id(part) for part in parts(root, resolve_local(root, reference)))
+    return ids
+
+
+def places(root: Schema) -> Iterator[tuple[Path, Schema]]:
+    """Yield the schemas that describe a value alone or with parts of their own.
+
+    Those parts are left out, and so are mere references to a schema that is yielded itself.
+    """
+    shared = applied(root)
+    for path, is_part, schema in _walk(root):
+        alias = target(root, schema)
+        if not is_part and id(schema) not in shared and (alias is None or id(alias) in shared):
+            yield path, schema
+
+
+def _walk(root: Schema) -> Iterator[tuple[Path, bool, Schema]]:
+    """Yield every schema with its path; True for a part of the schema around it."""
+    waiting: list[tuple[Path, bool, Any]] = [((), False, root)]
+    while waiting:
+        path, is_part, schema = waiting.pop()
+        if isinstance(schema, Mapping):
+            yield path, is_part, schema
+            waiting += [
+                ((*path, *step), step[0] in _IN_PLACE, child) for step, child in children(schema)
+            ]
+
+
 def types_of(schema: Schema) -> tuple[str, ...]:
     """Return the types in a schema's own `type` keyword."""
     named = schema.get("type", ())

@@ -15,7 +15,10 @@ from counterseal.contract.schemas import (
     DIALECT,
     check_schema,
     compile_schema,
+    direct_parts,
     listed,
+    parts,
+    places,
     properties_of,
     resolve_local,
     subschemas,
@@ -27,6 +30,8 @@ INPUT = ("affordance", "input_schema")
 OUTPUT = ("affordance", "output_schema")
 MAX_BYTES = 256 * 1024
 
+_REST = ("additionalProperties", "unevaluatedProperties")
+_ITEMS = frozenset({"items", "prefixItems", "unevaluatedItems"})
 _IN_PLACE_ONE = ("not", "if", "then", "else")
 _IN_PLACE_MANY = ("allOf", "anyOf", "oneOf")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -153,20 +158,39 @@ def output_open(contract: Contract) -> Iterator[Breach]:
 
 
 def _open_objects(place: tuple[str, str], schema: Mapping[str, Any]) -> Iterator[Breach]:
-    merged = {(*path, "allOf") for path, inner in subschemas(schema) if _closed_after(inner)}
-    for path, inner in subschemas(schema):
-        is_object = "object" in types_of(inner) or "properties" in inner
-        rest = inner.get("additionalProperties", True)
-        delegates = "$ref" in inner and "properties" not in inner
-        if not is_object or _closed_after(inner) or delegates or path[:-1] in merged:
-            continue
-        if rest is True or rest == {}:
+    for path, inner in places(schema):
+        if is_type("object", schema, inner) and not _is_closed(schema, inner, ()):
             fault = "the object accepts undeclared fields"
             yield Breach((*place, *path), fault, 'Set "additionalProperties": false.')
 
 
-def _closed_after(schema: Mapping[str, Any]) -> bool:
-    return schema.get("unevaluatedProperties") is False
+def is_type(name: str, root: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema names a type, or leaves that to parts of which one does."""
+    if "type" in schema:
+        return name in types_of(schema)
+    return any(
+        name in types_of(part) or ("properties" in part and name == "object")
+        for part in parts(root, schema)
+    )
+
+
+def _is_closed(root: Mapping[str, Any], schema: Any, within: tuple[int, ...]) -> bool:
+    """Return whether a schema refuses, or describes, every field that an object could have."""
+    if not isinstance(schema, Mapping) or id(schema) in within:
+        return schema is False
+    if not {"type", "enum", "const"}.isdisjoint(schema) and not is_type("object", root, schema):
+        return True
+    if any(schema.get(word, True) not in (True, {}) for word in _REST):
+        return True
+    here = (*within, id(schema))
+    inner = list(direct_parts(root, schema))
+    if any(_is_closed(root, part, here) for word, part in inner if word in ("allOf", "$ref")):
+        return True
+    choices = [[part for word, part in inner if word == choice] for choice in ("anyOf", "oneOf")]
+    return any(
+        branches and all(_is_closed(root, branch, here) for branch in branches)
+        for branches in choices
+    )
 
 
 @rule("parameter-untyped", "parameters have a type")
@@ -177,12 +201,20 @@ def parameter_untyped(contract: Contract) -> Iterator[Breach]:
             yield Breach(
                 (*INPUT, *path), f"{name} has no type", 'Give it a "type", an "enum" or a "$ref".'
             )
-    for path, inner in subschemas(schema):
-        for word, value in _values_inside(inner):
-            if not says_type(value):
-                yield Breach(
-                    (*INPUT, *path, word), "the value can be anything", 'Give it a "type".'
-                )
+    untyped = [
+        (*path, word)
+        for path, inner in subschemas(schema)
+        for word, value in _values_inside(inner)
+        if not says_type(value)
+    ]
+    untyped += [
+        (*path, "items")
+        for path, inner in places(schema)
+        if is_type("array", schema, inner)
+        and all(_ITEMS.isdisjoint(part) for part in parts(schema, inner))
+    ]
+    for where in untyped:
+        yield Breach((*INPUT, *where), "the value can be anything", 'Give it a "type".')
 
 
 def says_type(schema: Any) -> bool:
@@ -200,8 +232,6 @@ def says_type(schema: Any) -> bool:
 
 def _values_inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the schemas of values inside a value, other than its named properties."""
-    if "array" in types_of(schema) and not {"items", "prefixItems"} & set(schema):
-        yield "items", {}
     if "items" in schema:
         yield "items", schema["items"]
     if isinstance(schema.get("additionalProperties"), Mapping):

@@ -1,184 +1,53 @@
 """Converts an upstream's schema to the form that contracts need.
 
 The result is JSON Schema 2020-12: closed, typed, bounded, and with a description for each argument.
+It accepts nothing that the upstream's schema refuses, and refuses only
 
-Declared arguments keep their meaning. Closing an object removes undeclared properties, and missing
-bounds get generous defaults. Keywords of older drafts are rewritten. Patterns that can't be run
-safely are removed, and only the upstream checks them. A schema that can't be converted is left for
-lint to reject.
+- properties that no schema of their object names, because objects are closed. Arguments are always
+  closed; objects inside them, unless the upstream says that they are open (`additionalProperties`)
+  or names no properties. Inside `oneOf`, `not`, `if` and `contains` objects stay as they are:
+  closing them there would change which alternative applies.
+- texts and lists that are longer than all arguments of a call may be together.
+
+Patterns that can't be run safely are removed, and only the upstream checks them. A schema that
+can't be converted is left for lint to reject.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from counterseal.canonical import canonical, thaw
-from counterseal.contract.lint.schema_rules import MAX_BYTES, says_type
+from counterseal.contract.lint.schema_rules import MAX_BYTES, is_type, says_type
 from counterseal.contract.schemas import (
     DIALECT,
+    applied,
+    direct_parts,
     listed,
+    parts,
     properties_of,
-    resolve_local,
     subschemas,
+    target,
     types_of,
     without_refs,
 )
 from counterseal.contract.sources.foreign_text import plain
-from counterseal.contract.sources.openapi.schemas import drop_bad_defaults, is_usable, types_in
-
-# --- joining objects of several schemas -----------------------------------------------------------
-
+from counterseal.contract.sources.openapi.schemas import drop_bad_defaults, is_usable
 
 Node = dict[str, Any]
 
-_MANY: Final = ("allOf", "anyOf", "oneOf")
-_ONE: Final = ("if", "then", "else", "not")
-_MOST_COPIES: Final = 50
-_MOST_NAMES: Final = 20_000
-"""Maximum number of names that all parts of an object list together."""
-
-
-class Anything:
-    """A definition for any JSON value, added to a schema's `$defs` if it is used."""
-
-    def __init__(self, root: Node, *, max_length: int, max_items: int) -> None:
-        self._root = root
-        self._limits = (max_length, max_items)
-        self._used = False
-        taken = root.get("$defs")
-        names = taken if isinstance(taken, dict) else {}
-        self._name = "Anything"
-        while self._name in names:
-            self._name += "_"
-
-    def ref(self) -> Node:
-        self._used = True
-        return {"$ref": f"#/$defs/{self._name}"}
-
-    def define(self) -> None:
-        """Add the definition to the schema if it is used. Call it after the last `ref`."""
-        if not self._used:
-            return
-        max_length, max_items = self._limits
-        self._root.setdefault("$defs", {})[self._name] = {
-            "anyOf": [
-                {"type": "string", "maxLength": max_length},
-                {"type": ["number", "boolean", "null"]},
-                {"type": "array", "items": self.ref(), "maxItems": max_items},
-                {"type": "object", "additionalProperties": self.ref()},
-            ]
-        }
-
-
-def join(root: Node, anything: Anything) -> None:
-    """Make all parts of each object list the same property names. Changes its argument.
-
-    Raise ValueError if that is not possible.
-    """
-    copies = _Copies(root)
-    for path, inner in subschemas(root):
-        if not isinstance(inner, dict):
-            continue
-        if "$ref" in inner and "properties" in inner:
-            inner.setdefault("allOf", []).append({"$ref": inner.pop("$ref")})
-        if not path or _joins(inner):
-            parts = list(_parts(inner, copies, ()))
-            with_names = [part for part in parts if "properties" in part]
-            if any("$ref" in part for part in parts) and (with_names or inner.get("properties")):
-                raise ValueError("its arguments are put together in a way that can't be followed")
-            _share(inner, with_names, anything)
-
-
-def _joins(schema: Node) -> bool:
-    """Return whether the schema's parts describe one object, and not just alternatives."""
-    return bool(schema.get("properties")) or any(
-        word in schema for word in ("allOf", "dependentSchemas", *_ONE)
-    )
-
-
-class _Copies:
-    """Replaces references with copies of their targets."""
-
-    def __init__(self, root: Node) -> None:
-        self._root = root
-        self._left = _MOST_COPIES
-
-    def of(self, part: Node, followed: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
-        """Return a part with its reference inlined; unchanged if that is broken or circular."""
-        reference = part.get("$ref")
-        if not isinstance(reference, str) or reference in followed or not self._left:
-            return part, followed
-        target = resolve_local(self._root, reference)
-        if not isinstance(target, dict):
-            return part, followed
-        self._left -= 1
-        own = {key: value for key, value in part.items() if key != "$ref"}
-        if own.keys() & target.keys() - {"title", "description", "default"}:
-            return part, followed  # both apply, so neither may replace the other
-        return {**deepcopy(target), **own}, (*followed, reference)
-
-
-def _parts(schema: Node, copies: _Copies, followed: tuple[str, ...]) -> Iterator[Node]:
-    """Yield the schemas that apply to the same value as this one."""
-    for holder, key in _places(schema):
-        if isinstance(holder[key], dict):
-            holder[key], now_followed = copies.of(holder[key], followed)
-            yield holder[key]
-            yield from _parts(holder[key], copies, now_followed)
-
-
-def _places(schema: Node) -> Iterator[tuple[Any, Any]]:
-    for word in _MANY:
-        if isinstance(schema.get(word), list):
-            yield from ((schema[word], at) for at in range(len(schema[word])))
-    yield from ((schema, word) for word in _ONE if word in schema)
-    named = schema.get("dependentSchemas")
-    if isinstance(named, dict):
-        yield from ((named, name) for name in named)
-
-
-def _share(schema: Node, parts: list[Node], anything: Anything) -> None:
-    if not parts:
-        return
-    if len(parts) * sum(map(len, map(_names, (schema, *parts)))) > _MOST_NAMES:
-        raise ValueError("its arguments are put together from too many parts")
-    open_on_purpose = schema.get("additionalProperties") in _OPEN
-    if "additionalProperties" in schema and not open_on_purpose:
-        names = list(schema.get("properties") or ())
-    else:
-        names = list(dict.fromkeys(name for each in (schema, *parts) for name in _names(each)))
-        own = schema.setdefault("properties", {})
-        _list(own, names, anything)
-        schema.setdefault("type", "object")
-    for part in parts:
-        if part.get("additionalProperties", True) in _OPEN:
-            _list(part["properties"], names, anything)
-            part.pop("additionalProperties", None)
-            if open_on_purpose:
-                part["additionalProperties"] = True
-
-
-def _names(schema: Node) -> list[str]:
-    held = schema.get("properties")
-    return list(held) if isinstance(held, dict) else []
-
-
-def _list(properties: Any, names: list[str], anything: Anything) -> None:
-    for name in names if isinstance(properties, dict) else ():
-        properties.setdefault(name, anything.ref())
-
-
-MAX_LENGTH: Final = 100_000
-MAX_ITEMS: Final = 10_000
-"""The default bounds of strings and arrays."""
+MAX_LENGTH: Final = 256 * 1024
+"""The default bound of strings and arrays: longer arguments are refused before (`gates/parse`)."""
 _LONGEST_TEXT: Final = 4_000
-_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
+_ANY_TYPE: Final = [name for name in _TYPES if name != "integer"]
 _SHARED: Final[tuple[str, ...]] = ("$defs", "definitions")
 _LIMITS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
-_CONDITIONS: Final = frozenset(
-    {"allOf", "anyOf", "oneOf", "if", "then", "else", "not", "dependentSchemas"}
+_SINCE_2019: Final = frozenset(
+    {"dependentRequired", "dependentSchemas", "maxContains", "minContains", "prefixItems"}
+    | {"unevaluatedItems", "unevaluatedProperties"}
 )
 _OPEN: Final[tuple[Any, ...]] = (True, {})
 
@@ -187,12 +56,15 @@ def fit_input(schema: Mapping[str, Any]) -> Node:
     """Return an input schema for a contract. Raise ValueError if there is none."""
     own: Node = thaw(schema)
     _modernise(own)
-    anything = Anything(own, max_length=MAX_LENGTH, max_items=MAX_ITEMS)
-    join(own, anything)
-    _close(own, anything)
-    _type(own, anything)
+    anything = _Anything(own)
+    shared = applied(own)
+    _type(own, anything, shared)
+    places = _places(own, shared)
+    for place in places:
+        _close(own, place, anything)
+        if not place.kept:
+            _bound(place.node)
     anything.define()
-    _bound(own)
     _describe(own)
     size = len(canonical(own))
     if size > MAX_BYTES:
@@ -200,6 +72,34 @@ def fit_input(schema: Mapping[str, Any]) -> Node:
     drop_bad_defaults(own)
     # Clients may depend on the `$schema` of a schema that already was of this dialect.
     return {"$schema": DIALECT, **own} if schema.get("$schema") == DIALECT else own
+
+
+class _Anything:
+    """A definition for any JSON value, added to a schema's `$defs` if it is used."""
+
+    def __init__(self, root: Node) -> None:
+        self._root = root
+        self._used = False
+        taken = root.get("$defs")
+        self._name = "Anything"
+        while self._name in (taken if isinstance(taken, dict) else {}):
+            self._name += "_"
+
+    def ref(self) -> Node:
+        self._used = True
+        return {"$ref": f"#/$defs/{self._name}"}
+
+    def define(self) -> None:
+        """Add the definition to the schema if it is used. Call it after the last `ref`."""
+        if self._used:
+            self._root.setdefault("$defs", {})[self._name] = {
+                "anyOf": [
+                    {"type": "string", "maxLength": MAX_LENGTH},
+                    {"type": ["number", "boolean", "null"]},
+                    {"type": "array", "items": self.ref(), "maxItems": MAX_LENGTH},
+                    {"type": "object", "additionalProperties": self.ref()},
+                ]
+            }
 
 
 def fit_output(schema: Mapping[str, Any]) -> Node:
@@ -237,20 +137,37 @@ def _is_object(root: Node, schema: Any) -> bool:
 
 def _modernise(root: Node) -> None:
     """Rewrite keywords of older drafts, and clean the texts."""
+    is_old = "draft-0" in str(root.get("$schema"))
     for _, inner in subschemas(root):
-        if not isinstance(inner, dict):
-            continue
-        for word in ("$schema", "$id", "id", "$comment"):
-            if isinstance(inner.get(word), str):
-                del inner[word]
-        for word in ("title", "description"):
-            if isinstance(inner.get(word), str):
-                inner[word] = plain(inner[word], _LONGEST_TEXT)
-        _fix_types(inner)
-        _fix_lists(inner)
-        _fix_limits(inner)
-        if isinstance(inner.get("pattern"), str) and not is_usable(inner["pattern"]):
-            del inner["pattern"]
+        if isinstance(inner, dict):
+            if is_old:
+                _drop_unknown(inner)
+            _fix_texts(inner, formats=not is_old)
+            _fix_types(inner)
+            _fix_lists(inner)
+            _fix_limits(inner)
+
+
+def _fix_texts(schema: Node, *, formats: bool) -> None:
+    for word in ("$schema", "$id", "id", "$comment"):
+        if isinstance(schema.get(word), str):
+            del schema[word]
+    for word in ("title", "description"):
+        if isinstance(schema.get(word), str):
+            schema[word] = plain(schema[word], _LONGEST_TEXT)
+    if formats and isinstance(schema.get("format"), str):
+        # Since 2019-09 it is a remark for readers, and here it would be a condition.
+        texts = (schema.get("description"), f"Format: {plain(schema.pop('format'), 40)}.")
+        schema["description"] = " ".join(filter(None, texts))
+    if isinstance(schema.get("pattern"), str) and not is_usable(schema["pattern"]):
+        del schema["pattern"]
+
+
+def _drop_unknown(schema: Node) -> None:
+    """Remove keywords that mean nothing in draft 7 and before, as those beside a reference."""
+    known = {"$ref", "title", "description", "default", *_SHARED}
+    for word in set(schema) - known if "$ref" in schema else _SINCE_2019 & set(schema):
+        del schema[word]
 
 
 def _fix_types(schema: Node) -> None:
@@ -259,10 +176,10 @@ def _fix_types(schema: Node) -> None:
         schema.pop("type")
         if known:
             schema["type"] = known
-    if schema.get("nullable") is True and known and "null" not in known:
-        schema["type"] = [*known, "null"]
     if isinstance(schema.get("required"), bool):
         del schema["required"]
+    if schema.get("additionalProperties") == {}:
+        schema["additionalProperties"] = True
 
 
 def _fix_lists(schema: Node) -> None:
@@ -285,80 +202,202 @@ def _fix_limits(schema: Node) -> None:
             schema[word] = schema.pop(beside)
 
 
-# --- closed, typed, bounded -----------------------------------------------------------------------
+# --- closed ---------------------------------------------------------------------------------------
+
+_MOST_PLACES: Final = 20_000
+_NOT_NARROWED: Final = frozenset({"not", "if", "oneOf"})
+"""A schema inside these that accepts less can make the schema around it accept more."""
+_REST: Final = ("additionalProperties", "unevaluatedProperties")
+
+_Part = tuple[Node, bool]
+"""A schema, and whether it has to be kept as it is, because it decides on an alternative."""
 
 
-def _close(root: Node, anything: Anything) -> None:
-    """Close the arguments, and each object in them that is not explicitly open."""
-    if root.get("additionalProperties", True) in _OPEN:
-        free = not root.get("properties") and "additionalProperties" in root
-        root["additionalProperties"] = anything.ref() if free else False
-    for path, inner in subschemas(root):
-        if not path or not isinstance(inner, dict):
+@dataclass(eq=False, slots=True)
+class _Place:
+    """A schema that describes values, with everything that is said of those values beside it."""
+
+    node: Node
+    kept: bool = False
+    names: dict[str, None] = field(default_factory=dict)
+    patterns: dict[str, None] = field(default_factory=dict)
+    stays_open: bool = False
+
+
+def _places(root: Node, shared: set[int]) -> list[_Place]:
+    """Return the places of a schema whose objects can be closed.
+
+    Several schemas may describe one value: `x` in two branches of an `anyOf`. Each of them must let
+    the properties pass that the others name. Schemas that references apply in several ways
+    (`shared`) are no places: what refers to them is.
+    """
+    places: dict[int, _Place] = {}
+    visited: set[frozenset[tuple[int, bool]]] = set()
+    waiting: list[list[_Part]] = [[(root, False)]]
+    for _, inner in subschemas(root):
+        named = [schema for word in _SHARED for schema in _mapping(inner, word).values()]
+        waiting += ([(schema, False)] for schema in named if isinstance(schema, dict))
+    while waiting:
+        group = [_followed(root, node, shared, kept=kept) for node, kept in waiting.pop()]
+        key = frozenset((id(node), kept) for node, kept in group)
+        if not group or key in visited:
             continue
-        named = inner.get("properties") or inner.get("patternProperties")
-        delegates = "$ref" in inner and not named
-        if "object" not in types_of(inner) and "properties" not in inner:
-            continue
-        stated = "additionalProperties" in inner
-        if inner.get("unevaluatedProperties") is False or delegates:
-            continue
-        if (inner["additionalProperties"] in _OPEN) if stated else not named:
-            inner["additionalProperties"] = anything.ref()
-        elif not stated:
-            inner["additionalProperties"] = False
+        visited.add(key)
+        if len(visited) > _MOST_PLACES:
+            raise ValueError("its arguments are put together from too many parts")
+        every = list(_all_parts(root, group))
+        for node, kept in group:
+            if id(node) not in shared:
+                place = places.setdefault(id(node), _Place(node))
+                place.kept |= kept
+                _note(place, [part for part, _ in every])
+        waiting += _inner_groups(every)
+    return list(places.values())
 
 
-def _type(root: Node, anything: Anything) -> None:
-    for path, inner in subschemas(root):
-        if not isinstance(inner, dict):
-            continue
-        if "array" in types_of(inner) and not {"items", "prefixItems"} & set(inner):
-            inner["items"] = anything.ref()
-        plainly = _CONDITIONS.isdisjoint(path)
-        for holder, key in _holders(inner):
-            holder[key] = _typed(holder[key], anything, plainly=plainly)
+def _followed(root: Node, node: Node, shared: set[int], *, kept: bool) -> _Part:
+    """Return the schema that a mere reference leads to."""
+    for _ in range(16):
+        aim = target(root, node)
+        if not isinstance(aim, dict) or id(aim) in shared:
+            break
+        node = aim
+    return node, kept
 
 
-def _holders(schema: Node) -> Iterator[tuple[Any, Any]]:
+def _all_parts(root: Node, group: Sequence[_Part]) -> Iterator[_Part]:
+    waiting, visited = list(group), set[tuple[int, bool]]()
+    while waiting:
+        node, kept = waiting.pop()
+        if (id(node), kept) not in visited:
+            visited.add((id(node), kept))
+            yield node, kept
+            waiting += [
+                (part, kept or word in _NOT_NARROWED)
+                for word, part in direct_parts(root, node)
+                if isinstance(part, dict)
+            ]
+
+
+def _note(place: _Place, every: Sequence[Node]) -> None:
+    for part in every:
+        place.names |= dict.fromkeys(_names(part))
+        place.patterns |= dict.fromkeys(_mapping(part, "patternProperties"))
+        place.stays_open |= any(part.get(word, False) is not False for word in _REST)
+
+
+def _names(part: Node) -> Iterator[str]:
+    """Yield every property that a schema speaks of."""
+    yield from properties_of(part)
+    needed = _mapping(part, "dependentRequired")
+    names = [*listed(part, "required"), *needed, *_mapping(part, "dependentSchemas")]
+    names += [name for held in needed.values() if isinstance(held, list) for name in held]
+    for value in (part.get("const"), *listed(part, "enum")):
+        names += value if isinstance(value, dict) else ()
+    yield from (name for name in names if isinstance(name, str))
+
+
+def _mapping(part: Mapping[str, Any], word: str) -> Mapping[str, Any]:
+    value = part.get(word)
+    return value if isinstance(value, dict) else {}
+
+
+def _inner_groups(every: Sequence[_Part]) -> Iterator[list[_Part]]:
+    """Yield the schemas inside an object or a list, grouped by the values that they may meet at."""
+    patterns = ((_mapping(part, "patternProperties"), kept) for part, kept in every)
+    some = _schemas([(schema, kept) for held, kept in patterns for schema in held.values()])
+    rest = _schemas([(part.get(word), kept) for part, kept in every for word in _REST])
+    if len(every) == 1:
+        yield from ([schema] for schema in rest)
+    else:
+        some += rest
+    for name in dict.fromkeys(name for part, _ in every for name in properties_of(part)):
+        named = [(properties_of(part).get(name), kept) for part, kept in every]
+        yield [*_schemas(named), *some]
+    yield some
+    items = [(item, kept) for part, kept in every for item in listed(part, "prefixItems")]
+    items += [(part.get("items"), kept) for part, kept in every]
+    counted = [(part.get("contains"), True) for part, _ in every]
+    counted += [(part.get("unevaluatedItems"), kept) for part, kept in every]
+    if len(every) == 1 and not _schemas(counted):
+        yield from ([schema] for schema in _schemas(items))
+    else:
+        yield _schemas([*items, *counted])
+
+
+def _schemas(values: Sequence[tuple[Any, bool]]) -> list[_Part]:
+    return [(value, kept) for value, kept in values if isinstance(value, dict)]
+
+
+def _close(root: Node, place: _Place, anything: _Anything) -> None:
+    """Close the objects of a place, or let them take anything where they are to stay open."""
+    node = place.node
+    if is_type("array", root, node) and not _says_items(root, node):
+        node["items"] = anything.ref()
+    stated = any(node.get(word, True) not in _OPEN for word in _REST)
+    if stated or not is_type("object", root, node):
+        return
+    if node is root:
+        stays_open = place.stays_open and not place.names and not place.patterns
+    else:
+        named = any(
+            properties_of(part) or part.get("patternProperties") for part in parts(root, node)
+        )
+        stays_open = place.kept or place.stays_open or not named
+    if stays_open:
+        node["additionalProperties"] = anything.ref()
+        return
+    for word, names in (("properties", place.names), ("patternProperties", place.patterns)):
+        missing = [name for name in names if name not in _mapping(node, word)]
+        if missing:
+            node[word] = {**_mapping(node, word), **{name: anything.ref() for name in missing}}
+    node["additionalProperties"] = False
+
+
+def _says_items(root: Node, node: Node) -> bool:
+    words = {"items", "prefixItems", "unevaluatedItems"}
+    return any(not words.isdisjoint(part) for part in parts(root, node))
+
+
+# --- typed, bounded, described --------------------------------------------------------------------
+
+
+def _type(root: Node, anything: _Anything, shared: set[int]) -> None:
+    """Give every value inside the arguments a type, without refusing any."""
+    for _, inner in subschemas(root):
+        for holder, key in _values(inner):
+            value = holder[key]
+            if says_type(value):
+                continue
+            if value is True:
+                holder[key] = anything.ref()
+            elif isinstance(value, dict):
+                bare = not value.keys() - {"title", "description", "default"}
+                value |= (
+                    anything.ref() if bare and id(value) not in shared else {"type": [*_ANY_TYPE]}
+                )
+
+
+def _values(schema: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the places of the schemas of a value's properties and items."""
     for word in ("properties", "patternProperties"):
         held = schema.get(word)
         if isinstance(held, dict):
             yield from ((held, name) for name in held)
-    for word in ("items", "additionalProperties"):
-        if schema.get(word) is True or isinstance(schema.get(word), dict):
-            yield schema, word
+    if "items" in schema:
+        yield schema, "items"
+    if schema.get("additionalProperties", True) not in _OPEN:
+        yield schema, "additionalProperties"
     if isinstance(schema.get("prefixItems"), list):
         yield from ((schema["prefixItems"], at) for at in range(len(schema["prefixItems"])))
 
 
-def _typed(value: Any, anything: Anything, *, plainly: bool) -> Any:
-    """Return the schema with a type. A type is inferred only outside of conditions (`plainly`)."""
-    if says_type(value):
-        return value
-    if not isinstance(value, dict):
-        return anything.ref()
-    inferred = types_in(value)
-    options = value.get("anyOf") or value.get("oneOf")
-    if inferred and plainly:
-        value["type"] = inferred[0]
-    elif isinstance(options, list):
-        options[:] = [_typed(option, anything, plainly=False) for option in options]
-    else:
-        value |= anything.ref()
-    return value
-
-
-def _bound(root: Node) -> None:
-    for _, inner in subschemas(root):
-        if not isinstance(inner, dict):
-            continue
-        types = types_of(inner)
-        if "string" in types and not {"maxLength", "enum", "const"} & set(inner):
-            inner["maxLength"] = max(MAX_LENGTH, _count(inner, "minLength"))
-        if "array" in types and "maxItems" not in inner and inner.get("items") is not False:
-            inner["maxItems"] = max(MAX_ITEMS, _count(inner, "minItems"))
+def _bound(node: Node) -> None:
+    types = types_of(node)
+    if "string" in types and not {"maxLength", "enum", "const"} & set(node):
+        node["maxLength"] = max(MAX_LENGTH, _count(node, "minLength"))
+    if "array" in types and "maxItems" not in node and node.get("items") is not False:
+        node["maxItems"] = max(MAX_LENGTH, _count(node, "minItems"))
 
 
 def _count(schema: Node, word: str) -> int:
@@ -368,9 +407,10 @@ def _count(schema: Node, word: str) -> int:
 
 def _describe(root: Node) -> None:
     for name, value in properties_of(root).items():
-        if isinstance(value, dict):
-            description = without_refs(root, value).get("description")
-            if not isinstance(description, str) or not description.strip():
-                title = value.get("title")
-                label = title if isinstance(title, str) and title.strip() else name
-                value["description"] = f"{label} (its author gave no description)"
+        others = [properties_of(part).get(name) for part in parts(root, root)]
+        texts = [without_refs(root, each).get("description") for each in (value, *others)]
+        if isinstance(value, dict) and not any(isinstance(t, str) and t.strip() for t in texts[:1]):
+            title = value.get("title")
+            label = title if isinstance(title, str) and title.strip() else name
+            described = next((t for t in texts if isinstance(t, str) and t.strip()), "")
+            value["description"] = described or f"{label} (its author gave no description)"
