@@ -56,7 +56,7 @@ def fit_input(schema: Mapping[str, Any]) -> Node:
     """Return an input schema for a contract. Raise ValueError if there is none."""
     own: Node = thaw(schema)
     _modernise(own)
-    anything = _Anything(own)
+    anything = _AnyValue(own)
     shared = applied(own)
     _type(own, anything, shared)
     places = _places(own, shared)
@@ -74,7 +74,7 @@ def fit_input(schema: Mapping[str, Any]) -> Node:
     return {"$schema": DIALECT, **own} if schema.get("$schema") == DIALECT else own
 
 
-class _Anything:
+class _AnyValue:
     """A definition for any JSON value, added to a schema's `$defs` if it is used."""
 
     def __init__(self, root: Node) -> None:
@@ -329,7 +329,7 @@ def _schemas(values: Sequence[tuple[Any, bool]]) -> list[_Part]:
     return [(value, kept) for value, kept in values if isinstance(value, dict)]
 
 
-def _close(root: Node, place: _Place, anything: _Anything) -> None:
+def _close(root: Node, place: _Place, anything: _AnyValue) -> None:
     """Close the objects of a place, or let them take anything where they are to stay open."""
     node = place.node
     if is_type("array", root, node) and not _says_items(root, node):
@@ -362,7 +362,7 @@ def _says_items(root: Node, node: Node) -> bool:
 # --- typed, bounded, described --------------------------------------------------------------------
 
 
-def _type(root: Node, anything: _Anything, shared: set[int]) -> None:
+def _type(root: Node, anything: _AnyValue, shared: set[int]) -> None:
     """Give every value inside the arguments a type, without refusing any."""
     for _, inner in subschemas(root):
         for holder, key in _values(inner):
