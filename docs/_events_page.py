@@ -14,9 +14,22 @@ from counterseal.audit import EventType
 from counterseal.gates import GATES
 from counterseal.registry.changes import Op
 
+ASKED = ("payload_hash", "key_fingerprint", "contract_hash", "effect", "resource", "consequence")
+KEPT = ("captured", "not_captured")
+"""What an event tells of the proposal, and of its arguments."""
 KIND = ("mutates", "announced", "cost", "again", "system", "path", "gates", "config")
 """What every event may tell that answers a call."""
-END = (*KIND, "corrections", "attempts", "approval_id", "resumed", "settled")
+END = (
+    *KIND,
+    "corrections",
+    "attempts",
+    "approval_id",
+    "resumed",
+    "settled",
+    *ASKED,
+    *KEPT,
+    "latency_ms",
+)
 REFUSED = ("gate", "code", "rule", "fields", "config")
 
 VOTE = ("approver", "decision", "voted_at", "roles", "comment", "justification")
@@ -32,7 +45,9 @@ class Told(NamedTuple):
 
 GROUPS: dict[str, dict[EventType, Told]] = {
     "A call": {
-        EventType.REQUESTED: Told("It was admitted: approval and budgets are spent.", "`allow`"),
+        EventType.REQUESTED: Told(
+            "It was admitted: approval and budgets are spent.", "`allow`", (*ASKED, *KEPT)
+        ),
         EventType.STARTED: Told("Written with the one above, before the tool runs.", "`allow`"),
         EventType.SUCCEEDED: Told(
             "It came to a good end.", "the code", (*END, "verify", "redactions", "seen")
@@ -45,7 +60,7 @@ GROUPS: dict[str, dict[EventType, Told]] = {
         EventType.DENIED: Told(
             "A gate refused it, or the ledger.",
             "`deny`",
-            (*REFUSED, *KIND[:-1], "reason", "approval_id"),
+            (*REFUSED, *KIND[:-1], "reason", "approval_id", *ASKED, *KEPT),
         ),
         EventType.REPLAYED: Told(
             "It was answered from what an earlier call did.", "the code", (*KIND[:-1], "of")
@@ -75,7 +90,7 @@ GROUPS: dict[str, dict[EventType, Told]] = {
         EventType.APPROVAL_REQUIRED: Told(
             "It waits for people.",
             "`require_approval`",
-            ("rule", "approval_id", "config", *KIND[:-1]),
+            ("rule", "approval_id", "config", *KIND[:-1], *ASKED, *KEPT),
         ),
         EventType.APPROVAL_VOTED: Told(
             "An approver voted.",
@@ -141,6 +156,14 @@ GROUPS: dict[str, dict[EventType, Told]] = {
         ),
     },
     "The record itself": {
+        EventType.ARGUMENTS_READ: Told(
+            "A person looked at what was proposed in a call, or exported it.",
+            "`read`",
+            ("by", "exported"),
+        ),
+        EventType.ARGUMENTS_ERASED: Told(
+            "A person erased what was kept of a call's proposal.", "`erase`", ("by", "reason")
+        ),
         EventType.ERASED: Told(
             "What events said is erased: their time was over.", "`erase`", ("events", "until")
         ),
@@ -156,34 +179,44 @@ FIELDS = {
     "attempts": "how many attempts it took, if more than one",
     "began": "`false`: the tool was not called",
     "by": "who: approvers, an operator, or the call that reversed it",
+    "captured": "where in the vault the arguments are kept, with what the decision depended on",
     "call_id": "the reversal's own call",
     "code": "one of the 21 [codes](codes.md)",
     "comment": "what the voter said, redacted",
     "config": "the config that the decision rests on, redacted",
+    "consequence": "what the call does, in a sentence, redacted",
+    "contract_hash": "the hash of the contract that decided",
     "corrections": "how many corrections were made to the arguments",
     "cost": "`cost_per_call` of the contract",
     "decision": "the vote",
     "definition": "the hash of what the upstream says of the tool",
+    "effect": "the contract's effect",
     "error": "the class of what was raised",
     "events": "how many were erased",
+    "exported": "the calls whose arguments were exported; `*`: all that matched",
     "exhausted": "the agent has used up its tries",
     "failed": "what went wrong",
     "fields": "the names of wrong fields; never their values",
     "gate": "which gate, or `ledger`",
     "gates": "each gate with its nanoseconds, and its verdict and rule where it said more than yes",
+    "key_fingerprint": "a fingerprint of the key, the same in one tenant",
     "justification": "why the voter may approve it",
+    "latency_ms": "milliseconds from the proposal to its answer",
     "locked_for": "seconds until the next attempt is allowed",
     "looks": "how often the outcome was looked up",
     "mutates": "the tool changes something",
     "name": "a fingerprint of the name that was tried; of a tool, its name here",
     "next_action": "what the agent was told to do",
+    "not_captured": "why the arguments are not kept: `opted_out`, `limit` or `failed`",
     "number": "the change's number, in the registry's order",
     "of": "the call whose answer it was",
     "op": "what was changed",
     "path": "which [way on](../runs.md#four-paths) was pointed out",
+    "payload_hash": "a fingerprint of the arguments as proposed, the same in one tenant",
     "pinned": "the hash of what was accepted",
     "reason": "why, in words",
     "redactions": "what was taken out of the observation: where, and which rule",
+    "resource": "what the call acts on, redacted",
     "resumed": "a worker did it later; no agent proposed it now",
     "retry_blocked": "it was not tried again because it may have taken effect",
     "roles": "the voter's roles",

@@ -20,7 +20,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from counterseal.call.admit import admit
-from counterseal.call.call import DECIDE_AGAIN, BackgroundTasks, Call, Leases, Preview, Tenant
+from counterseal.call.call import (
+    DECIDE_AGAIN,
+    BackgroundTasks,
+    Call,
+    Leases,
+    Preview,
+    RefusedLimit,
+    Tenant,
+)
 from counterseal.call.decide import decide, new_call, preview, receive
 from counterseal.call.events import emit_span, refuse, refuse_unrecorded
 from counterseal.call.execute import execute, observe
@@ -78,6 +86,7 @@ class Runtime:
         pii: Iterable[str] = (),
         keep_reads: KeepReads | str = KeepReads.REDACTED,
         keep_reads_bytes: int = 16_384,
+        keep_arguments_days: int | None = None,
         files: str | Path | None = None,
         network: Network | None = None,
         keys: KeyRing | None = None,
@@ -97,6 +106,9 @@ class Runtime:
         self.redactor = Redactor(pii=tuple(pii))
         self._keep_reads, self.keep_reads_bytes = _checked_reads(keep_reads, keep_reads_bytes)
         """Limits of the observations of reads that are kept."""
+        self.keep_arguments_days = keep_arguments_days
+        """How long arguments of proposals are kept; None: as long as the vault keeps things."""
+        self.refused_captures = RefusedLimit()
         self.registry = Registry(clock=lambda: datetime.fromtimestamp(clock(), UTC))
         self.keys = keys
         self.vault = PLAIN if keys is None else keys.vault()

@@ -326,7 +326,7 @@ async def test_a_store_that_stumbles_does_not_keep_a_call_from_its_end(broken, m
             return await real(request)
         raise OSError("the disk is full")
 
-    async def keep(*_):
+    def keep(*_):
         raise OSError("the disk is full")
 
     monkeypatch.setattr(runtime.store, broken, keep if broken == "keep" else admit)

@@ -12,6 +12,7 @@ from counterseal.ledger.entry import Answer, EntryStatus, Phase, duplicate
 from counterseal.ledger.records import DueKind
 from counterseal.ledger.requests import AdmissionRefusal, EventFilter, ExpiryRequest, FinishRequest
 from tests.store.chains import check_chain, log_of
+from tests.store.kept import keep
 
 FOREVER = 1e6
 EVERYTHING = ExpiryRequest(vault_after=-FOREVER, events_after=-FOREVER)
@@ -124,7 +125,7 @@ async def test_the_oldest_keys_are_the_first_to_expire(store, settled):
 
 
 async def test_raw_results_are_forgotten_oldest_first_in_batches(store):
-    pointers = [await store.keep("acme", "call_1", b"raw") for _ in range(5)]
+    pointers = [keep(store, "acme", b"raw") for _ in range(5)]
     assert await store.expire(ExpiryRequest(vault_after=FOREVER)) == NOTHING
     assert await store.expire(ExpiryRequest()) == NOTHING
     left = []
@@ -133,8 +134,24 @@ async def test_raw_results_are_forgotten_oldest_first_in_batches(store):
         found = [await store.fetch("acme", pointer) for pointer in pointers]
         left.append((told["vault"], found.count(b"raw"), found[-1]))
     assert left == [(2, 3, b"raw"), (2, 1, b"raw"), (1, 0, None), (0, 0, None)]
-    new = await store.keep("acme", "call_1", b"new")
+    new = keep(store, "acme", b"new")
     assert new not in pointers
+
+
+async def test_a_value_with_a_time_of_its_own_is_deleted_then_and_the_others_stay(store):
+    short, long, ever = (
+        keep(store, "acme", b"raw", keep_for=seconds) for seconds in (-1.0, FOREVER, None)
+    )
+    assert (await store.expire(ExpiryRequest()))["vault"] == 1
+    found = [await store.fetch("acme", pointer) for pointer in (short, long, ever)]
+    assert found == [None, b"raw", b"raw"]
+
+
+async def test_what_is_forgotten_is_gone_and_on_record(store, make):
+    kept, other = keep(store, "acme", b"raw"), keep(store, "acme", b"other")
+    await store.forget("acme", [kept], [make.event(call_id="call_7")])
+    assert [await store.fetch("acme", pointer) for pointer in (kept, other)] == [None, b"other"]
+    assert [event.caller.call_id for _, event in await store.events("acme")] == ["call_7"]
 
 
 # --- events ---------------------------------------------------------------------------------------

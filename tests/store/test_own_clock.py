@@ -7,6 +7,7 @@ from counterseal.ledger.records import DueKind
 from counterseal.ledger.requests import EventFilter, ExpiryRequest, FinishRequest
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.sqlite import SqliteStore
+from tests.store.kept import keep
 
 DAY = 86_400
 
@@ -101,7 +102,7 @@ async def test_an_answer_is_kept_for_its_time(store, make, clock):
 
 
 async def test_raw_results_and_events_are_kept_for_their_time(store, make, clock):
-    pointer = await store.keep("acme", "call_1", b"raw")
+    pointer = keep(store, "acme", b"raw")
     await store.settle(make.settle())
     told = []
     for clock.now in (1049.9, 1050.1):

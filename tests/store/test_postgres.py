@@ -15,6 +15,7 @@ from counterseal.storage.postgres import PostgresStore
 from counterseal.storage.postgres.connections import ChangeListener, DatabaseAddress
 from counterseal.storage.postgres.faults import MEANINGS, explained, is_again, is_lost
 from tests.postgres_server import STUCK, borrowed_database, execute, seen
+from tests.store.kept import keep
 from tests.waiting import turns
 
 pytestmark = pytest.mark.slow
@@ -305,7 +306,7 @@ async def test_an_event_that_nobody_waits_for_is_written_soon_by_itself(url, sto
 async def test_what_nobody_waits_for_is_written_at_the_end(url, make):
     store = open_store(url)
     store.note(make.event())
-    pointer = await store.keep("acme", "call_1", b"raw \x00 bytes")
+    pointer = keep(store, "acme", b"raw \x00 bytes")
     await store.close()
     assert events_in(url) == 1
     kept = execute(url, f"SELECT raw FROM vault WHERE pointer = '{pointer}'")

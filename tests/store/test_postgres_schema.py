@@ -31,6 +31,7 @@ FOR_ALL_TENANTS = {
     "ledger_by_call",
     "ledger_over",
     "vault_by_age",
+    "vault_by_end",
 }
 """Indexes in which workers look for what is to be done, whosever it is; and one by hash."""
 

@@ -178,7 +178,9 @@ async def test_an_id_that_two_agents_have_used_shows_neither_what_the_other_read
 async def test_what_is_forgotten_with_the_vault_is_no_longer_kept(archive, store):
     async with archive() as there:
         seen = await there.read(1)
-        assert (await store.expire(ExpiryRequest(vault_after=-1)))["vault"] == 1
+        assert (await store.expire(ExpiryRequest(vault_after=-1)))[
+            "vault"
+        ] == 2  # with the arguments
         page = await there.page(seen)
         assert (page.text, page.observation, page.not_kept) == (None, None, NO_LONGER)
         assert page.redactions == [RedactionRow(rule="password", pointer="/password", count=1)]
@@ -215,7 +217,7 @@ async def test_a_long_one_is_cut_and_the_page_says_so(archive):
 
 
 async def test_a_vault_that_fails_does_not_keep_a_read_from_its_end(archive, store, monkeypatch):
-    async def keep(*_):
+    def keep(*_):
         raise OSError("the disk is full")
 
     monkeypatch.setattr(store, "keep", keep)
@@ -232,12 +234,12 @@ async def test_a_vault_that_fails_does_not_keep_a_read_from_its_end(archive, sto
 
 
 async def test_where_nothing_is_to_be_kept_the_vault_is_not_touched(archive, store, monkeypatch):
-    async def keep(*_):
+    def keep(*_):
         raise AssertionError("the vault was used")
 
     monkeypatch.setattr(store, "keep", keep)
-    async with archive(keep_reads="none") as there:
+    async with archive(keep_reads="none", keep_arguments_days=0) as there:
         assert (await there.read(1)).redactions
         assert "seen" not in await there.end(await there.read(1))
-    async with archive() as there:
+    async with archive(keep_arguments_days=0) as there:
         assert "seen" not in await there.end(await there.read(2))

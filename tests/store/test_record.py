@@ -10,6 +10,7 @@ from counterseal.audit.chain import BODY, Checkpoint
 from counterseal.errors import CountersealError
 from counterseal.ledger.requests import EventFilter
 from tests.store.chains import NOWHERE, check_chain, log_of
+from tests.store.kept import keep
 
 KINDS = [EventType.REQUESTED, EventType.STARTED, EventType.SUCCEEDED]
 
@@ -232,14 +233,14 @@ async def test_of_two_checkpoints_with_one_number_the_first_is_kept(store):
 
 async def test_what_a_pointer_leads_to_is_its_tenants(store):
     raw = bytes(range(256))
-    pointer = await store.keep("acme", "call_1", raw)
+    pointer = keep(store, "acme", raw)
     assert await store.fetch("acme", pointer) == raw
     assert await store.fetch("other", pointer) is None
     assert await store.fetch("acme", "vault:call_1/nowhere") is None
 
 
 async def test_evidence_is_never_overwritten(store):
-    pointers = [await store.keep("acme", "call_1", bytes([n])) for n in range(20)]
+    pointers = [keep(store, "acme", bytes([n])) for n in range(20)]
     assert [await store.fetch("acme", pointer) for pointer in pointers] == [
         bytes([n]) for n in range(20)
     ]

@@ -8,6 +8,7 @@ from counterseal.audit import EventType
 from counterseal.audit.chain import Checkpoint
 from counterseal.ledger.requests import Charge, EventFilter, ExpiryRequest, SettlementRequest
 from tests.store.chains import check_chain, log_of
+from tests.store.kept import keep
 from tests.store.same import (
     DURABLE,
     FOREVER,
@@ -51,7 +52,9 @@ class SameRecord(Same):
 
     @step(tenant=tenants, raw=st.binary(max_size=3))
     def keep(self, tenant, raw):
-        self.pointers.append((tenant, self.each(lambda store: store.keep(tenant, "call_1", raw))))
+        self.pointers.append(
+            (tenant, [keep(store, tenant, raw) for store in (self.memory, self.durable)])
+        )
 
     @step(tenant=st.sampled_from([*TENANTS, "sealed"]), number=st.integers(1, 3))
     def seal(self, tenant, number):

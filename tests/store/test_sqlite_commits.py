@@ -8,6 +8,7 @@ from counterseal.errors import StoreError
 from counterseal.ledger.requests import AdmissionRefusal, Charge, RateLimit
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.faults import LockedError
+from tests.store.kept import keep
 from tests.waiting import turns, until
 
 
@@ -282,7 +283,7 @@ async def test_an_event_that_nobody_waits_for_is_written_soon_by_itself(
 async def test_what_nobody_waits_for_is_written_at_the_end(path, make, somebody_else, events_in):
     store = SqliteStore(path)
     store.note(make.event())
-    pointer = await store.keep("acme", "call_1", b"raw \x00 bytes")
+    pointer = keep(store, "acme", b"raw \x00 bytes")
     await store.close()
     assert events_in(path) == 1
     with somebody_else(path) as other:

@@ -32,6 +32,7 @@ BY_TIME = {
     "sessions_by_expiry",
     "sessions_by_user",
     "vault_by_age",
+    "vault_by_end",
 }
 """Indexes of what is looked for by its time, whoever's it is."""
 WHOLE = re.compile(r"SCAN (CONSTANT ROW|\(sub|each|\w+ USING INDEX (due_failed|ledger_escalated))")

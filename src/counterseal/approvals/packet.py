@@ -217,6 +217,13 @@ def _unused(key: str, taken: Mapping[str, Any]) -> str:
 # --- what happens ---------------------------------------------------------------------------------
 
 
+def consequence_of(
+    contract: Contract, arguments: Mapping[str, Any], before: Mapping[str, Any] | None
+) -> str:
+    """Return what a call does, in a sentence."""
+    return "".join(part.text for part in _sentence(contract, arguments, before))
+
+
 def _sentence(
     contract: Contract, arguments: Mapping[str, Any], before: Mapping[str, Any] | None
 ) -> Iterator[Part]:

@@ -47,6 +47,8 @@ class EventType(StrEnum):
     SIGNED_IN = "person.signed_in"
     SIGN_IN_REFUSED = "person.refused"
     ERASED = "audit.erased"
+    ARGUMENTS_READ = "arguments.read"
+    ARGUMENTS_ERASED = "arguments.erased"
 
     RETRIED = "path.retry"
     REPAIR_ASKED = "path.repair"

@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 
 from counterseal.audit import Event, EventType
 from counterseal.call.call import DECIDE_AGAIN, Call, CallServices, End
+from counterseal.call.capture import asked, proposal_row
 from counterseal.call.decide import decide_over_budget
 from counterseal.call.events import event
 from counterseal.call.execute import observe
@@ -64,10 +65,11 @@ async def admit(call: Call, services: CallServices) -> End | None:
 
 def _request(call: Call, entry: Entry | None, services: CallServices) -> AdmissionRequest:
     """Return the transaction's request: what to spend, reserve and write, and what to re-check."""
-    ctx, events = call.ctx, tuple[Event, ...]()
+    ctx, events, captured = call.ctx, tuple[Event, ...](), None
     if ctx.resolved.announced:  # of another read, the event at its end says everything
-        kinds = (EventType.REQUESTED, EventType.STARTED)
-        events = tuple(event(call, kind, "allow") for kind in kinds)
+        captured, place = proposal_row(call, services)
+        requested = event(call, EventType.REQUESTED, "allow", {**asked(call, services), **place})
+        events = (requested, event(call, EventType.STARTED, "allow"))
     return AdmissionRequest(
         tenant=call.tenant,
         run_id=ctx.run.run_id,
@@ -84,6 +86,7 @@ def _request(call: Call, entry: Entry | None, services: CallServices) -> Admissi
         takes_over=NEW_KEY if ctx.memory is None else call.takes_over,
         lease=services.leases.seconds,
         resume=None if entry is None else _packed(call, services),
+        captured=captured,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
@@ -25,6 +26,7 @@ from counterseal.keys import KeyRing
 from counterseal.ledger.entry import Entry
 from counterseal.ledger.records import Budgets, Due, Held
 from counterseal.observation import Observation, Observed, Redactor
+from counterseal.proposal import Principal
 from counterseal.registry import Registry, RegistryRecord
 from counterseal.storage.store import Store
 from counterseal.telemetry import Telemetry
@@ -68,6 +70,8 @@ class Call:
     """True from the second decision on: something had changed after the first."""
     resumed: bool = False
     """True if a worker continues what another one began; no agent waits for the answer."""
+    asked: dict[str, Any] | None = None
+    """What events say of the proposal; see `capture.asked`."""
     caller: Caller | None = None
     """Part of every event; see `events.event`."""
 
@@ -209,6 +213,8 @@ class Tenant:
 
     budgets: Budgets | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    keep_arguments_days: int | None = None
+    """How long arguments of proposals are kept; 0: not at all. None: the operator's setting."""
 
     def __post_init__(self) -> None:
         of_runs = ("repairs", "seconds", "retries")
@@ -216,6 +222,25 @@ class Tenant:
             raise ValueError(
                 "budgets: repairs, seconds and retries are limits of a run; a tenant has none"
             )
+
+
+class RefusedLimit:
+    """How many refused proposals of one caller are kept in an hour, by this process."""
+
+    MOST: Final = 200
+
+    def __init__(self) -> None:
+        self._hour = 0
+        self._counts: Counter[tuple[str, str, str | None]] = Counter()
+
+    def take(self, principal: Principal, now: float) -> bool:
+        """Return True if one more may be kept, and count it."""
+        hour = int(now // 3600)
+        if hour != self._hour:
+            self._hour, self._counts = hour, Counter()
+        caller = (principal.tenant, principal.agent, principal.user)
+        self._counts[caller] += 1
+        return self._counts[caller] <= self.MOST
 
 
 class BackgroundTasks:
@@ -355,6 +380,8 @@ class CallServices(Protocol):
     telemetry: Telemetry
     due: asyncio.Event
     keep_reads_bytes: int
+    keep_arguments_days: int | None
+    refused_captures: RefusedLimit
     worker: str
     clock: Callable[[], float]
     pause: Callable[[float], Awaitable[None]]

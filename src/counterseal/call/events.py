@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.call.call import Call, CallServices
+from counterseal.call.capture import keep_proposal
 from counterseal.canonical import canonical
 from counterseal.codes import FINAL, Code, Path, Response
 from counterseal.errors import StoreError
@@ -184,7 +185,7 @@ async def refuse(call: Call, decision: Decision, services: CallServices) -> Obse
         "fields": [error.field for error in decision.field_errors],
         **shown_config(call, services),
     }
-    body = {**by_gate, **event_body(call, answer)}
+    body = {**by_gate, **event_body(call, answer), **keep_proposal(call, services, refused=True)}
     if decision.reason:
         body["reason"] = services.redactor.redact(decision.reason)[0]
     if decision.approval_id is not None:

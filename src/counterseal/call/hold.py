@@ -14,6 +14,7 @@ from counterseal.approvals.packet import Packet, make_packet
 from counterseal.approvals.terms import Demand
 from counterseal.audit import EventType
 from counterseal.call.call import DECIDE_AGAIN, Call, CallServices, DecideAgain
+from counterseal.call.capture import keep_proposal
 from counterseal.call.events import event, event_body, refused_observation, shown_config
 from counterseal.canonical import freeze, json_default, pointer, thaw
 from counterseal.codes import Code
@@ -79,7 +80,7 @@ async def hold(
         reason = "The call can't be kept for approval."
         return deny("approval", Code.UNKNOWN_ERROR, reason, rule="unkeepable")
     body = {"rule": demand.rule, "approval_id": request.approval_id}
-    body |= shown_config(call, services) | event_body(call)
+    body |= shown_config(call, services) | event_body(call) | keep_proposal(call, services)
     required = event(call, EventType.APPROVAL_REQUIRED, "require_approval", body)
     held = await services.store.hold(request, [required], services.notices(request))
     if held.approval_id == request.approval_id:

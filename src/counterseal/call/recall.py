@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from counterseal.audit import EventType
 from counterseal.call.call import Call, CallServices
+from counterseal.call.capture import arguments_as_proposed
 from counterseal.call.events import count_refusal, event, event_body, note_path
 from counterseal.call.execute import observe, read_back
 from counterseal.call.settle import settle
@@ -18,8 +18,7 @@ from counterseal.errors import RegistryError
 from counterseal.execution.attempt import Outcome
 from counterseal.execution.probes import ProbeError
 from counterseal.gates import semantics
-from counterseal.gates.base import Decision, GateContext, Learned, Verdict, deny
-from counterseal.gates.parse import is_sound
+from counterseal.gates.base import Decision, Learned, Verdict, deny
 from counterseal.ledger import entry as ledger
 from counterseal.ledger.entry import Answer, Entry, Phase, adrift
 from counterseal.ledger.records import HeldStatus
@@ -63,18 +62,6 @@ def identify(call: Call) -> str:
         call.request_hash or None,
     )
     return call.key
-
-
-def arguments_as_proposed(ctx: GateContext) -> Mapping[str, Any]:
-    """Return the arguments before any correction, by the judge of a plan or by a gate.
-
-    They are what the request hash covers: a step that was corrected, and the step as the model
-    wrote it, are one operation.
-    """
-    proposed: object = ctx.proposal.proposed
-    if proposed is not None and isinstance(proposed, Mapping) and is_sound(dict(proposed)):
-        return proposed
-    return ctx.corrections[0].before if ctx.corrections else ctx.arguments
 
 
 async def read_memory(call: Call, services: CallServices, *, counters: bool = True) -> Memory:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
+from time import perf_counter_ns
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
 from counterseal.audit import Event, EventType
 from counterseal.call.call import MAX_LOOKS, Call, CallServices
+from counterseal.call.capture import asked, keep_proposal, vault_row
 from counterseal.call.events import (
     NOT_RECORDED,
     UNKNOWN_TOOL,
@@ -106,13 +108,10 @@ async def _write(call: Call, observation: Observation, services: CallServices) -
         observation = await _counted(call, observation, services)
     raw = _raw_output(call)
     if raw is not None:
-        observation = observation._replace(raw=await _keep(call, raw, services))
-    if ok:
-        ending = _success(call, observation, services)
-    else:
-        ending = await _failure(call, plain, services)
+        observation = observation._replace(raw=_keep(call, raw, services))
+    ending = _success(call, observation, services) if ok else _failure(call, plain, services)
     if call.entry is None and _keeps_read(call, observation):
-        kept = await _keep_read(call, observation, services)
+        kept = _keep_read(call, observation, services)
         ending = ending._replace(body={**ending.body, "seen": kept})
     request = _request(call, plain, observation, ending, services)
     if request is None:
@@ -234,7 +233,7 @@ def _success(call: Call, observation: Observation, services: CallServices) -> Ev
     return event(call, kind, str(observation.code), body, now)
 
 
-async def _failure(call: Call, observation: Observation, services: CallServices) -> Event:
+def _failure(call: Call, observation: Observation, services: CallServices) -> Event:
     """Return the event of a failure, with what an operator needs to look into it."""
     body, outcome = _ending_body(call, observation, services), call.outcome
     if not outcome.began:
@@ -246,7 +245,7 @@ async def _failure(call: Call, observation: Observation, services: CallServices)
     if outcome.fault is not None:
         body["error"] = outcome.mask.text(outcome.fault.kinds[0])
     if outcome.trace:
-        body["trace"] = await _keep(call, outcome.trace.encode(errors="replace"), services)
+        body["trace"] = _keep(call, outcome.trace.encode(errors="replace"), services)
     kind = EventType.RECONCILED if call.reconciled else EventType.FAILED
     return event(call, kind, observation.code.value, body, services.clock())
 
@@ -263,7 +262,10 @@ def _ending_body(call: Call, failure: Observation | None, services: CallServices
         body["attempts"] = attempts
     if ctx.approval_id is not None:
         body["approval_id"] = ctx.approval_id
-    return body
+    # Of an announced call, the event of its admission says where the arguments are kept.
+    tell = asked if ctx.resolved.announced else keep_proposal
+    took = (perf_counter_ns() - call.started_ns) // 1_000_000
+    return {**body, **tell(call, services), "latency_ms": took}
 
 
 # --- the ledger entry -----------------------------------------------------------------------------
@@ -384,14 +386,15 @@ def _raw_output(call: Call) -> bytes | None:
     return to_json(observed.output) if reversible else None
 
 
-async def _keep(call: Call, raw: bytes, services: CallServices) -> str | None:
+def _keep(call: Call, raw: bytes, services: CallServices) -> str | None:
     """Put bytes into the vault. Returns their place, or None: a call is settled without it."""
     try:
-        sealed = services.vault.seal(call.tenant, call.call_id, raw)
-        return await services.store.keep(call.tenant, call.call_id, sealed)
+        row = vault_row(call, raw, services)
+        services.store.keep(row)
     except Exception as error:  # noqa: BLE001 - a broken vault must not keep a call from its end
         services.report(call.call_id, "vault", error)
         return None
+    return row.pointer
 
 
 def _keeps_read(call: Call, observation: Observation) -> bool:
@@ -402,14 +405,14 @@ def _keeps_read(call: Call, observation: Observation) -> bool:
     return keeps is KeepReads.ALL
 
 
-async def _keep_read(call: Call, observation: Observation, services: CallServices) -> str | None:
+def _keep_read(call: Call, observation: Observation, services: CallServices) -> str | None:
     """Put the observation of a read into the vault. Returns its place, or None."""
     try:
         packed = pack_read(observation, services.keep_reads_bytes)
     except Exception as error:  # noqa: BLE001 - as with a vault that fails
         services.report(call.call_id, "vault", error)
         return None
-    return await _keep(call, packed, services)
+    return _keep(call, packed, services)
 
 
 def _effects(

@@ -15,18 +15,28 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AllTenants, AsJson, AsJsonLines, KeysFolder, StoreUrl, moment
-from counterseal.cli.project import load_keys, one_tenant, with_store
+from counterseal.cli.options import (
+    AllTenants,
+    AsJson,
+    AsJsonLines,
+    By,
+    KeysFolder,
+    StoreUrl,
+    moment,
+)
+from counterseal.cli.project import load_keys, one_tenant, user_name, with_store
 from counterseal.cli.render import (
     Progress,
     counted,
     fail,
+    heading,
     line,
     note,
     one_line,
     print_json_line,
     print_page,
     render,
+    safe,
     table,
     title_line,
 )
@@ -40,6 +50,7 @@ if TYPE_CHECKING:
     from counterseal.audit.verify import AuditFinding, Report
     from counterseal.ledger.requests import EventFilter
     from counterseal.storage import Store
+    from counterseal.vault import Vault
 
 PAGE = 1000
 """Events that are read from the store at a time."""
@@ -117,13 +128,21 @@ def list_events(
 def show(
     call_id: Annotated[str, Argument(metavar="CALL_ID", help="The id of a call.")],
     tenant: OneTenant = None,
+    arguments: Annotated[
+        bool, Option("--arguments", help="Show what was proposed, too; goes on record.")
+    ] = False,
+    by: By = None,
     store: StoreUrl = None,
+    keys: KeysFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Show every event of one call, in order, with its approval."""
+    captured: dict[str, Any] = {}
 
     async def of_call(opened: Store) -> Sequence[tuple[str, Event]]:
         name = await one_tenant(opened, tenant)
+        if arguments:
+            captured.update(await _arguments(opened, name, call_id, by, keys))
         events = list(await opened.search(name, _search(call_id)))
         for other in await _requesting_calls(opened, name, call_id, events):
             earlier = await opened.search(name, _search(other))
@@ -137,8 +156,50 @@ def show(
             f"There is no call {call_id!r} in the audit log.",
             "`counterseal audit list` shows the newest calls.",
         )
-    record = {"call_id": call_id, "events": [event.record(item) for item, event in events]}
-    render(record, lambda: _call_page(call_id, events), as_json=as_json)
+    record: dict[str, Any] = {
+        "call_id": call_id,
+        "events": [event.record(item) for item, event in events],
+    }
+    if captured:
+        record["arguments"] = captured
+    render(record, lambda: _call_page(call_id, events, captured), as_json=as_json)
+
+
+async def _arguments(
+    store: Store, tenant: str, call_id: str, by: str | None, keys: Path | None
+) -> dict[str, Any]:
+    """Return what was proposed in a call; the reader is recorded."""
+    import time
+
+    from counterseal.operations.auditor import read_arguments
+
+    name, vault = by or user_name("--by"), load_keys(keys).vault()
+    capture = await read_arguments(store, vault, tenant, call_id, by=name, now=time.time())
+    return capture._asdict()
+
+
+@app.command("forget")
+def forget(
+    call_id: Annotated[str, Argument(metavar="CALL_ID", help="The id of a call.")],
+    reason: Annotated[str, Option("--reason", metavar="TEXT", help="Why, for the record.")],
+    tenant: OneTenant = None,
+    by: By = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Erase the arguments that were kept of a call. Its events stay, and say who erased them."""
+    import time
+
+    from counterseal.operations.auditor import erase_arguments
+
+    async def erase(opened: Store) -> None:
+        name, now = await one_tenant(opened, tenant), time.time()
+        who = by or user_name("--by")
+        await erase_arguments(opened, name, call_id, by=who, reason=reason, now=now)
+
+    with_store(store, erase)
+    record = {"call_id": call_id, "erased": True}
+    render(record, lambda: iter(["The arguments are erased."]), as_json=as_json)
 
 
 async def _requesting_calls(
@@ -172,7 +233,9 @@ def _event_pages(events: Sequence[tuple[str, Event]]) -> Iterator[RenderableType
         )
 
 
-def _call_page(call_id: str, events: Sequence[tuple[str, Event]]) -> Iterator[RenderableType]:
+def _call_page(
+    call_id: str, events: Sequence[tuple[str, Event]], captured: Mapping[str, Any]
+) -> Iterator[RenderableType]:
     """Yield every event of a call, in the order in which they were recorded."""
     caller = next(event.caller for _, event in events if event.caller.call_id == call_id)
     days = {_time(event).date() for _, event in events}
@@ -190,6 +253,10 @@ def _call_page(call_id: str, events: Sequence[tuple[str, Event]]) -> Iterator[Re
         for _, event in events
     ]
     yield table(rows, titles=("Time", "Event", "Decision", "Code and details"))
+    for title, name in (("Arguments", "arguments"), ("As executed", "effective")):
+        if captured.get(name) is not None:
+            yield heading(title)
+            yield line(safe(json.dumps(captured[name], indent=2, ensure_ascii=False)))
 
 
 def _event_type(event: Event, width: int = 0) -> Text:
@@ -241,7 +308,12 @@ def export(
     types: Types = None,
     since: Since = None,
     until: Until = None,
+    arguments: Annotated[
+        bool, Option("--arguments", help="Add what was proposed (JSON Lines); goes on record.")
+    ] = False,
+    by: By = None,
     store: StoreUrl = None,
+    keys: KeysFolder = None,
     as_json: Annotated[bool, Option("--json", help="Short for --format jsonl.")] = False,
 ) -> None:
     """Write events as JSON Lines or CSV, oldest first.
@@ -253,15 +325,23 @@ def export(
 
     is_csv = form is ExportFormat.CSV and not as_json
     search, write = _search(call, run, tool, types, since, until), csv_line if is_csv else json_line
+    if arguments and is_csv:
+        fail("--arguments works with --format jsonl only.")
     progress = Progress()
 
     async def write_all(opened: Store) -> int:
         count = 0
+        reader = await _argument_reader(opened, call, by, keys) if arguments else None
         with _output(output) as out:
             out.write(csv_head() if is_csv else "")
             for name in [tenant] if tenant is not None else await opened.tenants():
+                if reader is not None:
+                    await reader.note(name)
                 async for page in _pages(opened, name, search):
-                    out.writelines(write(*event) for event in page)
+                    if reader is None:
+                        out.writelines(write(*event) for event in page)
+                    else:
+                        out.writelines([await reader.line(name, *event) for event in page])
                     count += len(page)
                     progress.show(f"{count:,} events")
         return count
@@ -270,6 +350,42 @@ def export(
     progress.done()
     if output is not None:
         note(f"{counted(count, 'event')} written to {output}.")
+
+
+class _ArgumentReader:
+    """Adds the arguments of calls to exported events. Who exports them is recorded first."""
+
+    def __init__(self, store: Store, vault: Vault, by: str, calls: str) -> None:
+        self._store = store
+        self._vault = vault
+        self._by = by
+        self._calls = calls
+
+    async def note(self, tenant: str) -> None:
+        import time
+
+        from counterseal.operations.auditor import note_export
+
+        now = time.time()
+        await note_export(self._store, tenant, by=self._by, calls=self._calls, now=now)
+
+    async def line(self, tenant: str, event_id: str, event: Event) -> str:
+        from counterseal.operations.auditor import NotKeptError, open_capture
+
+        record = event.record(event_id)
+        if "captured" in event.body:
+            try:
+                capture = await open_capture(self._store, self._vault, tenant, event)
+                record["arguments"] = capture._asdict()
+            except NotKeptError as error:
+                record["arguments"] = {"not_kept": str(error)}
+        return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+async def _argument_reader(
+    store: Store, call: str | None, by: str | None, keys: Path | None
+) -> _ArgumentReader:
+    return _ArgumentReader(store, load_keys(keys).vault(), by or user_name("--by"), call or "*")
 
 
 @contextmanager

@@ -75,6 +75,7 @@ def _posture(contract: Contract) -> dict[str, str]:
         "Output is": f"{contract.trust}",
         "Audit": "required" if _audited(contract) else "not required",
         "Reads kept": "" if contract.keep_reads is None else contract.keep_reads.value,
+        "Arguments kept": _days(contract.keep_arguments_days),
         "Semantics": contract.transactional.semantics.value,
         "Undone by": contract.transactional.compensation_tool or "",
         "Undone with": _template(contract.compensation),
@@ -145,6 +146,12 @@ def _verification(contract: Contract) -> str:
 
 def _template(template: Mapping[str, Any] | None) -> str:
     return "" if template is None else json.dumps(thaw(template), ensure_ascii=False)
+
+
+def _days(days: int | None) -> str:
+    if days is None:
+        return ""
+    return counted(days, "day") if days else "not at all"
 
 
 def _budget(contract: Contract) -> str:

@@ -148,8 +148,11 @@ def list_attention(
     """List what needs attention: outcomes that an operator has to decide, oldest first."""
     from counterseal.views.attention import attention_row
 
-    items = _attend(store, "-", lambda attention: attention.list(tenant, 1000))
-    rows = [(item.tenant, attention_row(item)) for item in items]
+    async def listed(runtime: Runtime) -> list[tuple[str, AttentionRow]]:
+        items = await runtime.store.concerns(tenant, 1000)
+        return [(item.tenant, await attention_row(runtime.store, item)) for item in items]
+
+    rows = _with_runtime(project_settings(), store, listed)
 
     def page() -> Iterator[RenderableType]:
         if not rows:
@@ -252,6 +255,8 @@ def _entry(tenant: str, row: AttentionRow) -> Iterator[RenderableType]:
     yield heading(safe(f"{row.kind}: {row.tool} {row.version}"))
     yield fields(
         [
+            ("What it does", row.consequence or ""),
+            ("Resource", row.resource or ""),
             ("Reason", row.reason),
             ("Since", f"{row.since:%Y-%m-%d %H:%M:%S} UTC" if row.since else ""),
             ("Tenant", tenant),

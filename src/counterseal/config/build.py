@@ -65,6 +65,7 @@ def open_runtime(
         pii=settings.policy.pii,
         keep_reads=settings.observations.keep_reads,
         keep_reads_bytes=settings.observations.keep_reads_bytes,
+        keep_arguments_days=settings.observations.keep_arguments_days,
         files=settings.files_path(),
         keys=key_ring(settings),
         webhook=_webhook(settings, source),
@@ -99,7 +100,8 @@ def _register(runtime: Runtime, settings: Settings, contracts: Sequence[Discover
 
 def _tenant(table: TenantTable) -> Tenant:
     budgets = None if table.budgets is None else table.budgets.budgets()
-    return Tenant(budgets=budgets, facts=table.facts)
+    days = table.keep_arguments_days
+    return Tenant(budgets=budgets, facts=table.facts, keep_arguments_days=days)
 
 
 # Keys and secrets --------------------------------------------------------------------------------

@@ -63,6 +63,9 @@ class ObservationsTable(Table):
     contract's own `keep_reads` has priority."""
     keep_reads_bytes: Annotated[int, Field(strict=True, ge=1024, le=1_048_576)] = 16_384
     """How many bytes of the text are kept. A longer text is cut and marked as cut."""
+    keep_arguments_days: Annotated[int, Field(strict=True, ge=0)] | None = None
+    """How many days the arguments of proposals are kept; 0: not at all. Without a value, as long
+    as `retention.vault_days`. A contract or a tenant can set fewer days."""
 
 
 class SecretsTable(Table):
@@ -164,6 +167,8 @@ class TenantTable(Table):
     budgets: BudgetsTable | None = None
     facts: dict[str, Any] = Field(default_factory=dict)
     """Facts for policy rules, as `tenant`."""
+    keep_arguments_days: Annotated[int, Field(strict=True, ge=0)] | None = None
+    """How many days the arguments of this tenant's proposals are kept; 0: not at all."""
 
 
 class NotificationsTable(Table):

@@ -104,6 +104,7 @@ class ToolOptions(TypedDict, total=False):
     max_output_bytes: int
     redact: Sequence[str]
     keep_reads: KeepReads | str
+    keep_arguments_days: int
     residency: Sequence[str]
     config_params: Sequence[ConfigParam | Mapping[str, Any]]
     invariants: Sequence[Invariant | Mapping[str, Any]]

@@ -281,6 +281,11 @@ class Contract(Envelope):
 
     None: the operator's setting of the same name decides.
     """
+    keep_arguments_days: Whole | None = Field(default=None, ge=0)
+    """How many days the arguments of proposals are kept in the vault; 0: not at all.
+
+    The shortest of this, the tenant's and the operator's setting applies.
+    """
     residency: tuple[str, ...] = ()
     """Regions that its data stays in; empty: not declared. Policy decides what follows."""
 

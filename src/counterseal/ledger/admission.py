@@ -69,6 +69,8 @@ def admit(rows: Rows, request: AdmissionRequest, events: Sequence[Columns]) -> A
         rows.runs.put((tenant, request.run_id), run._replace(pins=pins))
     if events:
         rows.events.extend(events)
+    if request.captured is not None:
+        rows.vault.append(request.captured)
     if request.approval_id is not None:
         change_held(rows, (tenant, request.approval_id), status=HeldStatus.SPENT)
     if request.entry is None:

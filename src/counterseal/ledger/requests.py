@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from counterseal.audit import Columns, Event, Link
 from counterseal.ledger.entry import Entry
 from counterseal.ledger.records import Due, Held, HeldStatus
+from counterseal.ledger.rows import VaultRow
 
 NEW_KEY: Final = 0
 """`takes_over` of a caller that has not looked up the key. No fence number is that low."""
@@ -97,6 +98,8 @@ class AdmissionRequest(NamedTuple):
     """Seconds for which the worker holds the entry, unless renewed; by the store's clock."""
     resume: bytes | None = None
     """Data with which another worker can go on from here; opaque to the store."""
+    captured: VaultRow | None = None
+    """What was proposed, to be kept if the call is admitted."""
 
 
 class AdmissionRefusal(StrEnum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import getrandbits
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic_core import to_json
@@ -35,6 +36,20 @@ RefusalKey = tuple[str, str, str, str]
 """Tenant, run, tool (empty for a refusal that is counted for the whole run), fingerprint."""
 HeldKey = tuple[str, str, str, str]
 """Tenant, ledger key, agent, user (empty for none): whose last request for approval it is."""
+
+
+class VaultRow(NamedTuple):
+    """A sealed value of a call, to be kept for so many seconds at most (None: no limit)."""
+
+    tenant: str
+    pointer: str
+    raw: bytes
+    keep_for: float | None = None
+
+
+def new_pointer(call_id: str, now: float) -> str:
+    """Return a pointer into the vault that no model can guess."""
+    return f"vault:{call_id}/{int(now * 1000):011x}{getrandbits(52):013x}"
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -202,6 +217,7 @@ class Rows:
         "entries",
         "epoch",
         "events",
+        "forgotten",
         "held",
         "implicit_runs",
         "last_held",
@@ -237,8 +253,9 @@ class Rows:
         self.registry_changes: list[tuple[int, Mapping[str, Any]]] = []
         self.events: list[Columns] = []
         """Events to be chained and written, in their order."""
-        self.vault: list[tuple[str, str, bytes]] = []
-        """Raw outputs to be kept: tenant, pointer, bytes."""
+        self.vault: list[VaultRow] = []
+        self.forgotten: list[TenantKey] = []
+        """Pointers of values to be deleted from the vault."""
         self.woken: list[TenantKey] = []
         """Released entries and decided requests, where a caller waits for that."""
 
@@ -259,6 +276,7 @@ class Rows:
             or self.sessions
             or self.registry_changes
             or self.vault
+            or self.forgotten
             or self.woken
         )
 

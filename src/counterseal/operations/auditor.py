@@ -1,17 +1,22 @@
-"""What auditors do: verify and seal the audit record of a store. The rules are in `audit`."""
+"""What auditors do: verify and seal the audit record, read and erase what was asked.
+
+The rules of the record are in `audit`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from counterseal.audit import EventType, Head
+from counterseal.audit import Caller, Event, EventType, Head
 from counterseal.audit.chain import Checkpoint, make_checkpoint, sealed_heads
 from counterseal.audit.verify import LATE_MICROS, FindingKind, RecordVerifier, Report
-from counterseal.errors import StoreError
+from counterseal.call.capture import Capture, unpack_capture
+from counterseal.errors import CountersealError, StoreError
 from counterseal.keys import KeyRing, Signer
 from counterseal.ledger.requests import EventFilter
 from counterseal.storage.store import Store
+from counterseal.vault import Vault, VaultError
 
 _PAGE: Final = 1000
 _TRIES: Final = 10
@@ -109,3 +114,81 @@ async def seal_store(store: Store, tenant: str, signer: Signer, now: float) -> C
         if await store.seal(checkpoint):
             return checkpoint
     raise StoreError(f"{tenant}: another process sealed first, {_TRIES} times; try again later")
+
+
+# --- what was asked -------------------------------------------------------------------------------
+
+NOT_CAPTURED: Final = {
+    "opted_out": "Arguments of this tool or tenant are not kept (keep_arguments_days is 0).",
+    "limit": "Too many proposals of this caller were refused in that hour; this one was not kept.",
+    "failed": "They could not be kept when the call came in.",
+}
+_GONE: Final = "They are no longer kept."
+_LOCKED: Final = "They can't be opened: the vault key that sealed them is not here."
+
+
+class NotKeptError(CountersealError):
+    """The arguments of a call are not kept; the message says why."""
+
+
+async def read_arguments(
+    store: Store, vault: Vault, tenant: str, call_id: str, *, by: str, now: float
+) -> Capture:
+    """Return what was proposed in a call. That `by` has looked is on record before it is shown.
+
+    NotKeptError if it is not kept.
+    """
+    event = await _captured(store, tenant, call_id)
+    capture = await open_capture(store, vault, tenant, event)
+    await store.write([_act(event.caller, EventType.ARGUMENTS_READ, "read", by, now)])
+    return capture
+
+
+async def open_capture(store: Store, vault: Vault, tenant: str, event: Event) -> Capture:
+    """Return the proposal that an event points to; NotKeptError. The caller puts it on record."""
+    sealed = await store.fetch(tenant, str(event.body.get("captured")))
+    if sealed is None:
+        raise NotKeptError(_GONE)
+    try:
+        return unpack_capture(vault.open(tenant, event.caller.call_id, sealed))
+    except (VaultError, ValueError):
+        raise NotKeptError(_LOCKED) from None
+
+
+async def note_export(store: Store, tenant: str, *, by: str, calls: str, now: float) -> None:
+    """Record that a person exports the arguments of calls."""
+    caller = Caller(tenant, "", "", "", "", "counterseal", by, "")
+    await store.write([_act(caller, EventType.ARGUMENTS_READ, "read", by, now, exported=calls)])
+
+
+async def erase_arguments(
+    store: Store, tenant: str, call_id: str, *, by: str, reason: str, now: float
+) -> None:
+    """Delete what was kept of a call's proposals, on record. NotKeptError if nothing is kept."""
+    if not reason.strip():
+        raise ValueError("reason: say why the arguments are erased")
+    event = await _captured(store, tenant, call_id)
+    captures = await _captures(store, tenant, call_id)
+    pointers = [str(capture.body["captured"]) for capture in captures]
+    erased = _act(event.caller, EventType.ARGUMENTS_ERASED, "erase", by, now, reason=reason)
+    await store.forget(tenant, pointers, [erased])
+
+
+async def _captured(store: Store, tenant: str, call_id: str) -> Event:
+    """Return the newest event of a call that points to its proposal."""
+    captures = await _captures(store, tenant, call_id)
+    if captures:
+        return captures[-1]
+    events = await store.events(tenant, call_id=call_id)
+    reasons = [event.body["not_captured"] for _, event in events if "not_captured" in event.body]
+    raise NotKeptError(NOT_CAPTURED.get(reasons[-1], _GONE) if reasons else _GONE)
+
+
+async def _captures(store: Store, tenant: str, call_id: str) -> list[Event]:
+    events = await store.events(tenant, call_id=call_id)
+    return [event for _, event in events if isinstance(event.body.get("captured"), str)]
+
+
+def _act(caller: Caller, kind: EventType, decision: str, by: str, now: float, **more: str) -> Event:
+    caller = caller._replace(user=by, trace_id="")
+    return Event(kind, caller, now, decision, body={"by": by, **more})

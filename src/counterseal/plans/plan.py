@@ -19,9 +19,9 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from counterseal.call.call import Call, CallServices, Preview
+from counterseal.call.capture import arguments_as_proposed
 from counterseal.call.decide import PlannedSpending, new_call, preview
 from counterseal.call.events import shown_name
-from counterseal.call.recall import arguments_as_proposed
 from counterseal.canonical import pointer, thaw
 from counterseal.codes import Code
 from counterseal.contract.invariants import Correction, ProposedCall

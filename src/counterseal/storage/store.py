@@ -12,10 +12,8 @@ in with the request.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from random import getrandbits
 from typing import Any, Final
 
 from counterseal.audit import Event, Head, columns_of
@@ -54,7 +52,7 @@ from counterseal.ledger.requests import (
     StoredEntry,
     TallyCount,
 )
-from counterseal.ledger.rows import RowKeys, event_columns
+from counterseal.ledger.rows import RowKeys, Rows, VaultRow, event_columns
 from counterseal.storage.backend import Backend, Transaction
 
 _USED_SECONDS: Final = 1.0
@@ -419,16 +417,29 @@ class Store:
 
     # --- the record -------------------------------------------------------------------------------
 
-    async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
-        """Put a tool's raw output into the vault. Returns a pointer that no model can follow.
+    def keep(self, row: VaultRow) -> None:
+        """Put a value of a call into the vault with the next commit.
 
-        The output is written with the next commit: no caller can follow the pointer before the
-        observation that holds it is committed, and the output with it.
+        No caller can follow its pointer before the event that holds it is committed, and the value
+        with it.
         """
-        pointer = f"vault:{call_id}/{int(time.time() * 1000):011x}{getrandbits(52):013x}"
-        row = (tenant, pointer, raw)
         self._backend.enqueue(Transaction(_no_rows, lambda rows: rows.vault.append(row)))
-        return pointer
+
+    async def forget(self, tenant: str, pointers: Sequence[str], events: Sequence[Event]) -> None:
+        """Delete values from the vault, and record that."""
+        columns, places = event_columns(events), [(tenant, pointer) for pointer in pointers]
+
+        def work(rows: Rows) -> None:
+            rows.forgotten.extend(places)
+            rows.events.extend(columns)
+
+        await self._backend.transact(Transaction(_no_rows, work))
+
+    async def write(self, events: Sequence[Event]) -> None:
+        """Record events, and return when they are durable."""
+        columns = event_columns(events)
+        work = Transaction(_no_rows, lambda rows: rows.events.extend(columns))
+        await self._backend.transact(work)
 
     async def fetch(self, tenant: str, pointer: str) -> bytes | None:
         """Return what a pointer leads to; None when it is no longer kept, or never was."""

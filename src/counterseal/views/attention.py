@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pydantic import Field
+
 from counterseal.accounts.users import Role
+from counterseal.audit import EventType
 from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import Concern, DueKind
+from counterseal.ledger.requests import EventFilter
 from counterseal.operations.attention import NeedsAttention
+from counterseal.storage.store import Store
 from counterseal.views.base import (
     Moment,
     NotFoundError,
@@ -35,6 +40,8 @@ ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The actions for each kind of item."""
 _MAX_LISTED: Final = 1000
+_TELLING: Final = (EventType.REQUESTED.value, EventType.APPROVAL_REQUIRED.value)
+"""Events that say what a call is about."""
 _MAX_KEY: Final = 1000
 
 
@@ -49,11 +56,16 @@ class AttentionRow(RowModel):
     version: str
     since: Moment | None
     reason: str
+    resource: str | None = Field(description="What the call acts on.")
+    consequence: str | None = Field(description="What the call does, in a sentence, redacted.")
     actions: list[str]
 
 
-def attention_row(concern: Concern) -> AttentionRow:
-    """Return a stored item as a row, with the actions for its kind."""
+async def attention_row(store: Store, concern: Concern) -> AttentionRow:
+    """Return a stored item as a row: what the call is about, and the actions for its kind."""
+    wanted = EventFilter(call_id=concern.call_id, types=_TELLING, limit=1)
+    events = await store.search(concern.tenant, wanted)
+    body = events[0][1].body if events else {}
     return AttentionRow(
         kind=concern.kind,
         key=concern.key,
@@ -63,6 +75,8 @@ def attention_row(concern: Concern) -> AttentionRow:
         version=concern.version,
         since=utc(concern.since) if concern.since else None,
         reason=concern.reason,
+        resource=body.get("resource"),
+        consequence=body.get("consequence"),
         actions=list(ACTIONS.get(concern.kind, ())),
     )
 
@@ -81,7 +95,10 @@ class AttentionViews(TenantSection):
         ]
         more = write_cursor(*_position(concerns[limit - 1])) if len(concerns) > limit else None
         return Page[AttentionRow](
-            items=[attention_row(concern) for concern in concerns[:limit]], next=more
+            items=[
+                await attention_row(self.runtime.store, concern) for concern in concerns[:limit]
+            ],
+            next=more,
         )
 
     async def act(

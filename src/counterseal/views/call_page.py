@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from counterseal.audit import Event, EventType
 from counterseal.audit.chain import place_of
 from counterseal.audit.events import filed
+from counterseal.call.capture import Capture
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
 from counterseal.errors import RegistryError
@@ -32,7 +33,7 @@ from counterseal.observation.envelope import (
 from counterseal.observation.observation import from_stored, open_read
 from counterseal.vault import VaultError
 from counterseal.views.approvals import ApprovalRow, VoteRow, approval_row
-from counterseal.views.base import ROW_CONFIG, JsonObject, Moment, Number, RowModel, utc
+from counterseal.views.base import ROW_CONFIG, JsonObject, JsonValue, Moment, Number, RowModel, utc
 from counterseal.views.record import EventRow, event_row
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ if TYPE_CHECKING:
 
 Events = Sequence[tuple[str, Event]]
 """Events of one call with their ids, oldest first."""
+
+_LOOKS: Final = (EventType.ARGUMENTS_READ, EventType.ARGUMENTS_ERASED)
+"""Events about a call that are no step of it."""
+_ASKED: Final = (
+    *("payload_hash", "key_fingerprint", "contract_hash", "effect", "latency_ms"),
+    *("captured", "not_captured"),
+)
 
 # --- rows -----------------------------------------------------------------------------------------
 
@@ -60,6 +68,8 @@ class CallRow(RowModel):
     gate: str | None = Field(description="The gate that refused it.")
     approval_id: str | None
     replayed: bool = Field(description="Answered from an earlier call with the same key.")
+    resource: str | None = Field(description="What it acts on, such as case:case_100002.")
+    consequence: str | None = Field(description="What it does, in a sentence, redacted.")
 
 
 class GateRow(RowModel):
@@ -141,10 +151,43 @@ class CopyAs(RowModel):
     curl: str = Field(description="`{base}` stands for the server's address.")
 
 
+class AskedRow(RowModel):
+    """What was asked, without the arguments: `/v1/calls/{call_id}/arguments` has them."""
+
+    payload_hash: str | None = Field(description="Fingerprint of the arguments, by tenant.")
+    key_fingerprint: str | None
+    contract_hash: str | None
+    effect: str | None
+    latency_ms: int | None
+    kept: bool = Field(description="Whether the arguments were kept when the call came in.")
+    not_kept: str | None = Field(description="Why not: opted_out, limit or failed.")
+
+
+class ArgumentsRow(RowModel):
+    """What was proposed in a call, and what its decision depended on. Redacted."""
+
+    call_id: str
+    arguments: JsonValue = Field(description="As proposed; a text if they could not be parsed.")
+    effective: JsonObject | None = Field(description="As executed, where a rule corrected them.")
+    cut: bool = Field(description="Whether only the beginning is kept, as text.")
+    redactions: list[RedactionRow]
+    proposal: JsonObject
+    principal: JsonObject
+    contract_hash: str | None
+    policy_version: str | None
+    config: JsonObject
+    run: JsonObject
+    memory: JsonObject | None
+    target: JsonValue = Field(description="What the contract's probe returned.")
+    version_seen: str | int | None
+    now: Moment = Field(description="When it was decided.")
+
+
 class CallPage(RowModel):
     """Everything on record about one call. Agents get it without gates, votes and events."""
 
     call: CallRow
+    asked: AskedRow
     gates: list[GateRow]
     attempts: list[AttemptRow]
     approval: ApprovalRow | None
@@ -275,6 +318,8 @@ def call_row(event: Event) -> CallRow:
         gate=_text(body.get("gate")),
         approval_id=_text(body.get("approval_id")),
         replayed=event.type is EventType.REPLAYED,
+        resource=_text(body.get("resource")),
+        consequence=_text(body.get("consequence")),
     )
 
 
@@ -284,7 +329,7 @@ def _text(value: object) -> str | None:
 
 def last_event(events: Events) -> Event:
     """Return the event that ended the call; while it is in progress, the latest event."""
-    bare = [event for _, event in events]
+    bare = [event for _, event in events if event.type not in _LOOKS] or [events[-1][1]]
     ended = [event for event in bare if filed(event.type, event.decision, event.body)[0]]
     return (ended or bare)[-1]
 
@@ -302,6 +347,7 @@ async def call_page(runtime: Runtime, tenant: str, events: Events) -> CallPage:
     observation = None if shown.record is None else without_decisions(shown.record)
     return CallPage(
         call=row,
+        asked=_asked(events),
         gates=list(_gates(end)),
         attempts=list(_attempts(events, row)),
         approval=None if held is None else approval_row(runtime, held),
@@ -318,6 +364,28 @@ async def call_page(runtime: Runtime, tenant: str, events: Events) -> CallPage:
         trace_id=row.trace_id,
         copy_as=_commands(row.call_id, tenant),
     )
+
+
+def _asked(events: Events) -> AskedRow:
+    """Return what the call's own events say of the proposal; the latest one counts."""
+    said: dict[str, Any] = {}
+    for _, event in events:
+        said |= {name: event.body[name] for name in _ASKED if name in event.body}
+    return AskedRow(
+        payload_hash=_text(said.get("payload_hash")),
+        key_fingerprint=_text(said.get("key_fingerprint")),
+        contract_hash=_text(said.get("contract_hash")),
+        effect=_text(said.get("effect")),
+        latency_ms=took if isinstance(took := said.get("latency_ms"), int) else None,
+        kept="captured" in said,
+        not_kept=None if "captured" in said else _text(said.get("not_captured")),
+    )
+
+
+def arguments_row(call_id: str, capture: Capture) -> ArgumentsRow:
+    """Return a captured proposal as a row."""
+    fields = {**capture._asdict(), "call_id": call_id, "now": utc(capture.now)}
+    return ArgumentsRow(**{name: fields[name] for name in ArgumentsRow.model_fields})
 
 
 def _commands(call_id: str, tenant: str) -> CopyAs:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from counterseal.accounts.users import Role
 from counterseal.audit import Event
 from counterseal.audit.chain import UnknownEventIdError, micros, place_of
 from counterseal.audit.events import filed
@@ -18,6 +19,7 @@ from counterseal.codes import Code
 from counterseal.errors import CountersealError
 from counterseal.ledger.records import Budgets, RunRecord
 from counterseal.ledger.requests import CallFilter, EventFilter
+from counterseal.operations.auditor import erase_arguments, read_arguments
 from counterseal.views.base import (
     JsonValue,
     Moment,
@@ -35,10 +37,12 @@ from counterseal.views.base import (
     write_cursor,
 )
 from counterseal.views.call_page import (
+    ArgumentsRow,
     CallPage,
     CallRow,
     Events,
     ModelInput,
+    arguments_row,
     call_page,
     call_row,
     last_event,
@@ -170,6 +174,26 @@ class CallViews(TenantSection):
     async def page(self, call_id: str) -> CallPage:
         """Return everything on record about a call. NotFoundError."""
         return await call_page(self.runtime, self.tenant, await self._existing(call_id))
+
+    async def arguments(self, call_id: str) -> ArgumentsRow:
+        """Return what was proposed in a call. NotFoundError if the call is unknown, NotKeptError.
+
+        Requires the role operator, and that the person has looked is on record.
+        """
+        self.require(Role.OPERATOR)
+        await self._existing(call_id)
+        runtime, by, now = self.runtime, self.person.name, self.runtime.clock()
+        capture = await read_arguments(
+            runtime.store, runtime.vault, self.tenant, call_id, by=by, now=now
+        )
+        return arguments_row(call_id, capture)
+
+    async def erase_arguments(self, call_id: str, reason: str) -> None:
+        """Delete what was kept of a call's proposals, on record. Requires the role admin."""
+        self.require(Role.ADMIN)
+        await self._existing(call_id)
+        runtime, by, now = self.runtime, self.person.name, self.runtime.clock()
+        await erase_arguments(runtime.store, self.tenant, call_id, by=by, reason=reason, now=now)
 
     async def events(self, call_id: str) -> list[EventRow]:
         """Return a call's events, oldest first. NotFoundError if there are none."""

@@ -100,6 +100,8 @@ WAYS = {
     "approvals.wait": lambda view, ids: view.approvals.wait(ids["approval_id"], 0),
     "calls.page": lambda view, ids: view.calls.page(ids["call_id"]),
     "calls.events": lambda view, ids: view.calls.events(ids["call_id"]),
+    "calls.arguments": lambda view, ids: view.calls.arguments(ids["call_id"]),
+    "calls.erase_arguments": lambda view, ids: view.calls.erase_arguments(ids["call_id"], "gone"),
     "calls.observation": lambda view, ids: view.calls.observation(call_id=ids["call_id"]),
     "calls.observation by key": lambda view, ids: view.calls.observation(key=ids["ledger_key"]),
     "runs.page": lambda view, ids: view.runs.page(ids["run_id"]),

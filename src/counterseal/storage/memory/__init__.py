@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from math import inf
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -95,8 +96,8 @@ class MemoryBackend:
         self.refusals: defaultdict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
         self.due: dict[DueKey, DueRow] = {}
         self.sessions: dict[str, SessionRow] = {}
-        self.vault: dict[TenantKey, tuple[float, bytes]] = {}
-        """By tenant and pointer: when it was kept, and the bytes. Oldest first."""
+        self.vault: dict[TenantKey, tuple[float, bytes, float]] = {}
+        """By tenant and pointer: when it was kept, the bytes, when it is deleted at the latest."""
         self._changes: list[Mapping[str, Any]] = []
         self._checkpoints: defaultdict[str, dict[int, Checkpoint]] = defaultdict(dict)
         self._log = Log(clock)
@@ -218,8 +219,11 @@ class MemoryBackend:
         _apply(self.due, rows.due.changes)
         _apply(self.sessions, rows.sessions.changes)
         self._changes.extend(what for _, what in rows.registry_changes)
-        for tenant, pointer, raw in rows.vault:
-            self.vault[tenant, pointer] = (rows.now, raw)
+        for tenant, pointer, raw, keep_for in rows.vault:
+            end = inf if keep_for is None else rows.now + keep_for
+            self.vault[tenant, pointer] = (rows.now, raw, end)
+        for where in rows.forgotten:
+            self.vault.pop(where, None)
 
     def _write_held(self, where: TenantKey, row: HeldRow) -> None:
         if where not in self.held:
@@ -287,9 +291,10 @@ class MemoryBackend:
 
     async def expire(self, request: ExpiryRequest) -> Mapping[str, int]:
         now, limit = self._clock(), request.limit
-        vault = requests = events = 0
+        requests = events = 0
+        oldest = -inf if request.vault_after is None else now - request.vault_after
+        vault = self._expire_vault(oldest, now, limit)
         if request.vault_after is not None:
-            vault = self._expire_vault(now - request.vault_after, limit)
             requests = self._expire_held(now - request.vault_after, limit)
         if request.events_after is not None:
             events = self._log.erase(micros(now - request.events_after), limit)
@@ -317,8 +322,12 @@ class MemoryBackend:
             self.entries[where] = EntryRow(entry._replace(status=status, observation=None), None)
         return len(over[:limit])
 
-    def _expire_vault(self, oldest: float, limit: int) -> int:
-        over = (where for where, (kept_at, _) in self.vault.items() if kept_at <= oldest)
+    def _expire_vault(self, oldest: float, now: float, limit: int) -> int:
+        over = (
+            where
+            for where, (kept_at, _, end) in self.vault.items()
+            if kept_at <= oldest or end <= now
+        )
         gone = list(islice(over, limit))
         for where in gone:
             del self.vault[where]

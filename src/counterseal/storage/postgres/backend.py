@@ -156,9 +156,9 @@ def _claimable(claim: Claim) -> tuple[float, list[str] | None, int]:
 async def _expire(database: Any, rows: Rows, request: ExpiryRequest) -> Mapping[str, int]:
     limit = request.limit
     keys = await database.fetch(_Q["expire_keys"], limit)
-    vault, requests = [], []
+    vault, requests = await database.fetch(_Q["expire_kept"], limit), []
     if request.vault_after is not None:
-        vault = await database.fetch(_Q["expire_vault"], request.vault_after, limit)
+        vault += await database.fetch(_Q["expire_vault"], request.vault_after, limit)
         requests = await database.fetch(_Q["expire_held"], request.vault_after, limit)
     counters = await database.fetch(_Q["expire_counters"], limit)
     sessions = await database.fetch(_Q["expire_sessions"], limit)

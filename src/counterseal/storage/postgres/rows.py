@@ -136,6 +136,8 @@ async def write(connection: Any, rows: Rows, links: Sequence[Link]) -> None:
     await _insert_all(connection, rows)
     if rows.vault:
         await _execute(connection, _Q["keep"], rows.vault)
+    if rows.forgotten:
+        await _execute(connection, _Q["forget"], rows.forgotten)
     if rows.registry_changes:
         changes = [(number, json_text(what)) for number, what in rows.registry_changes]
         await _insert(connection, _Q["insert_changes"], changes)

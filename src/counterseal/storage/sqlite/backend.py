@@ -159,10 +159,11 @@ def _claim_due(cursor: sqlite3.Cursor, now: float, claim: Claim) -> Sequence[Due
 
 def _expire(cursor: sqlite3.Cursor, rows: Rows, request: ExpiryRequest) -> Mapping[str, int]:
     now, limit = rows.now, request.limit
-    vault = requests = events = 0
+    vault = cursor.execute(_Q["expire_kept"], (now, limit)).rowcount
+    requests = events = 0
     if request.vault_after is not None:
         before = now - request.vault_after
-        vault = cursor.execute(_Q["empty_vault"], (before, limit)).rowcount
+        vault += cursor.execute(_Q["empty_vault"], (before, limit)).rowcount
         requests = cursor.execute(_Q["forget_held"], (before, limit)).rowcount
     if request.events_after is not None:
         events = _erase(cursor, rows, micros(now - request.events_after), limit)

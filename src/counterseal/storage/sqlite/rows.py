@@ -23,6 +23,7 @@ from counterseal.ledger.rows import (
     RunProgress,
     StateValue,
     TenantKey,
+    VaultRow,
     json_text,
 )
 from counterseal.storage.encoding import (
@@ -276,7 +277,9 @@ def write(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows, links: Sequence[
     if rows.refusals.changes or rows.due.changes or rows.sessions.changes:
         _write_more(cursor, rows)
     if rows.vault:
-        cursor.executemany(_Q["keep"], [(*row, rows.now) for row in rows.vault])
+        cursor.executemany(_Q["keep"], [_kept(row, rows.now) for row in rows.vault])
+    if rows.forgotten:
+        cursor.executemany(_Q["forget"], rows.forgotten)
     if rows.registry_changes:
         changes = [(number, json_text(what)) for number, what in rows.registry_changes]
         cursor.executemany(_Q["insert_change"], changes)
@@ -421,3 +424,8 @@ def _write_more(cursor: sqlite3.Cursor, rows: Rows) -> None:
             cursor.execute(_Q["end_session"], (session,))
         else:
             cursor.execute(_Q["save_session"], session_columns(row))
+
+
+def _kept(row: VaultRow, now: float) -> tuple[Any, ...]:
+    end = None if row.keep_for is None else now + row.keep_for
+    return (row.tenant, row.pointer, row.raw, now, end)

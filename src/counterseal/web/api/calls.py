@@ -13,7 +13,7 @@ from starlette.responses import Response
 from counterseal.canonical import json_default
 from counterseal.codes import Code
 from counterseal.views.base import Items, NotFoundError, Page
-from counterseal.views.call_page import CallPage, CallRow, KeptObservation
+from counterseal.views.call_page import ArgumentsRow, CallPage, CallRow, KeptObservation
 from counterseal.views.calls import BudgetRow, CallSearch, RunPage, RunRow
 from counterseal.views.metrics import METRICS
 from counterseal.views.record import EventRow
@@ -31,6 +31,7 @@ from counterseal.web.api.dependencies import (
 )
 from counterseal.web.api.problems import RequestProblemError
 from counterseal.web.api.submit import observation_json
+from counterseal.web.api.tools import ReasonBody
 
 router = APIRouter()
 
@@ -88,6 +89,18 @@ async def search_calls(
 async def call_events(view: ForPeople, call_id: str) -> Items[EventRow]:
     """List a call's events, oldest first."""
     return Items[EventRow](items=await view.calls.events(call_id))
+
+
+@router.get("/v1/calls/{call_id:path}/arguments", tags=["calls"])
+async def show_arguments(view: ForPeople, call_id: str) -> ArgumentsRow:
+    """Show what was proposed in a call. Requires the role operator, and is put on record."""
+    return await view.calls.arguments(call_id)
+
+
+@router.post("/v1/calls/{call_id:path}/arguments/erase", tags=["calls"], status_code=204)
+async def erase_arguments(view: ForPeople, call_id: str, given: ReasonBody) -> None:
+    """Erase what was kept of a call's proposal, on record. Requires the role admin."""
+    await view.calls.erase_arguments(call_id, given.reason)
 
 
 @router.get("/v1/calls/{call_id:path}", tags=["calls"])

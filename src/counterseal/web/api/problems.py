@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from counterseal.canonical import pointer
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
 from counterseal.operations.approver import ApprovalError
+from counterseal.operations.auditor import NotKeptError
 from counterseal.views.base import NotFoundError, RoleRequiredError
 from counterseal.views.call_page import FieldProblem, Where
 from counterseal.views.record import VerificationRunningError
@@ -230,6 +231,7 @@ _VOTES: Final = {
 
 _CODES: Final = (
     (NotFoundError, "not-found"),
+    (NotKeptError, "not-found"),
     (RegistryError, "refused-change"),
     (GrantError, "refused-change"),
     (CountersealError, "conflict"),

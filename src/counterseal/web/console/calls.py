@@ -8,9 +8,12 @@ from typing import Any, Final, NamedTuple
 from starlette.responses import Response
 from starlette.routing import Route
 
+from counterseal.accounts import Role
 from counterseal.codes import Code
+from counterseal.operations.auditor import NOT_CAPTURED as _NOT_KEPT
+from counterseal.operations.auditor import NotKeptError
 from counterseal.views.base import WINDOWS
-from counterseal.views.call_page import CallPage, GateRow
+from counterseal.views.call_page import ArgumentsRow, CallPage, GateRow
 from counterseal.views.calls import BudgetRow, CallSearch
 from counterseal.views.metrics import METRICS
 from counterseal.web.console.page_request import (
@@ -28,6 +31,7 @@ def routes(state: ConsoleState) -> list[Route]:
     """Return the pages. Callers choose ids, so an id may contain slashes."""
     return [
         state.get("/calls", search),
+        state.post("/calls/{call_id:path}/arguments", show_arguments),
         state.get("/calls/{call_id:path}", show),
         state.get("/runs", runs),
         state.get("/runs/{run_id:path}", run),
@@ -110,6 +114,20 @@ _DUE: Final = ("due", "required")
 
 async def show(request: PageRequest) -> Response:
     """Show everything on record about a call."""
+    return await _call(request)
+
+
+async def show_arguments(request: PageRequest) -> Response:
+    """Show the call with its arguments. That the person has looked goes on record."""
+    try:
+        return await _call(request, await request.view.calls.arguments(request.segment("call_id")))
+    except NotKeptError as error:
+        return await _call(request, not_kept=str(error))
+
+
+async def _call(
+    request: PageRequest, arguments: ArgumentsRow | None = None, not_kept: str = ""
+) -> Response:
     call_id = request.segment("call_id")
     page = await request.view.calls.page(call_id)
     return await request.render(
@@ -119,6 +137,9 @@ async def show(request: PageRequest) -> Response:
         shows=address("v1", "calls", call_id),
         page=page,
         row=page.call,
+        arguments=arguments,
+        arguments_not_kept=not_kept or _NOT_KEPT.get(page.asked.not_kept or "", ""),
+        may_read=request.person.may(Role.OPERATOR),
         bars=gate_bars(page.gates),
         gates_took=duration(sum(gate.microseconds or 0 for gate in page.gates)),
         tool_took=_tool_took(page),

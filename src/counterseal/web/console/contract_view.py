@@ -102,6 +102,7 @@ _SECTIONS: Final = {
         "Audit required": "/observability/audit_required",
         "Trace attributes": "/observability/trace_attributes",
         "Reads kept": "/keep_reads",
+        "Days that arguments are kept": "/keep_arguments_days",
     },
 }
 """For each section, the label and JSON Pointer of its parts."""

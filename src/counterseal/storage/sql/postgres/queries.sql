@@ -264,9 +264,14 @@ DELETE FROM due AS d USING unnest($1::text[], $2::text[], $3::text[]) AS w (tena
 WHERE d.tenant = w.tenant AND d.kind = w.kind AND d.key = w.key;
 
 -- name: keep
-INSERT INTO vault (tenant, pointer, raw, kept_at)
-SELECT w.*, extract(epoch FROM clock_timestamp())::float8
-FROM unnest($1::text[], $2::text[], $3::bytea[]) AS w (tenant, pointer, raw);
+INSERT INTO vault (tenant, pointer, raw, kept_at, forget_at)
+SELECT w.tenant, w.pointer, w.raw, t.now, t.now + w.keep_for
+FROM unnest($1::text[], $2::text[], $3::bytea[], $4::float8[]) AS w (tenant, pointer, raw, keep_for),
+  (SELECT extract(epoch FROM clock_timestamp())::float8 AS now) AS t;
+
+-- name: forget
+DELETE FROM vault AS v USING unnest($1::text[], $2::text[]) AS w (tenant, pointer)
+WHERE v.tenant = w.tenant AND v.pointer = w.pointer;
 
 -- name: notify
 SELECT pg_notify('counterseal', w) FROM unnest($1::text[]) AS w;
@@ -556,6 +561,16 @@ UPDATE ledger AS l
 SET status = CASE WHEN l.status = 'FAILED_RETRYABLE' THEN l.status ELSE 'EXPIRED' END,
   observation = NULL, resume = NULL, expires_at = NULL
 FROM over WHERE l.tenant = over.tenant AND l.key = over.key
+RETURNING 1;
+
+-- name: expire_kept
+-- Deletes values whose own time is over.
+WITH over AS (
+  SELECT tenant, pointer FROM vault
+  WHERE forget_at <= extract(epoch FROM statement_timestamp())::float8
+  ORDER BY forget_at LIMIT $1 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM vault AS v USING over WHERE v.tenant = over.tenant AND v.pointer = over.pointer
 RETURNING 1;
 
 -- name: expire_vault

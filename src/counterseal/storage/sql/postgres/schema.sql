@@ -235,10 +235,12 @@ CREATE TABLE vault (
   pointer TEXT COLLATE "C" NOT NULL,
   raw BYTEA NOT NULL,
   kept_at DOUBLE PRECISION NOT NULL, -- by the server's clock
+  forget_at DOUBLE PRECISION,        -- when it is deleted at the latest; NULL: no limit of its own
   PRIMARY KEY (tenant, pointer)
 );
 
 CREATE INDEX vault_by_age ON vault (kept_at);
+CREATE INDEX vault_by_end ON vault (forget_at) WHERE forget_at IS NOT NULL;
 
 -- Sessions of people. A session belongs to a person, not to a tenant.
 CREATE TABLE sessions (

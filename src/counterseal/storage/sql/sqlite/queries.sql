@@ -544,10 +544,19 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, number) DO NOTHING;
 
 -- name: keep
-INSERT INTO vault (tenant, pointer, raw, kept_at) VALUES (?, ?, ?, ?);
+INSERT INTO vault (tenant, pointer, raw, kept_at, forget_at) VALUES (?, ?, ?, ?, ?);
+
+-- name: forget
+DELETE FROM vault WHERE tenant = ? AND pointer = ?;
 
 -- name: fetch
 SELECT raw FROM vault WHERE tenant = ? AND pointer = ?;
+
+-- name: expire_kept
+-- Deletes values whose own time is over.
+DELETE FROM vault WHERE rowid IN (
+  SELECT rowid FROM vault WHERE forget_at <= ? ORDER BY forget_at LIMIT ?
+);
 
 -- name: empty_vault
 DELETE FROM vault WHERE rowid IN (

@@ -233,10 +233,12 @@ CREATE TABLE vault (
   pointer TEXT NOT NULL,
   raw BLOB NOT NULL,
   kept_at REAL NOT NULL,
+  forget_at REAL,                    -- when it is deleted at the latest; NULL: no limit of its own
   PRIMARY KEY (tenant, pointer)
 );
 
 CREATE INDEX vault_by_age ON vault (kept_at);
+CREATE INDEX vault_by_end ON vault (forget_at) WHERE forget_at IS NOT NULL;
 
 -- Sessions of people. A session belongs to a person, not to a tenant.
 CREATE TABLE sessions (

@@ -1,0 +1,285 @@
+"""What was asked is on record: for executed, refused and unknown calls alike, on a real file."""
+
+import sqlite3
+from datetime import UTC, datetime
+
+import pytest
+
+from counterseal import Principal, Proposal, Reconciler
+from counterseal.accounts.users import Person
+from counterseal.codes import Code
+from counterseal.config import load_settings, open_runtime
+from counterseal.keys import Purpose, new_key
+from counterseal.operations.auditor import NotKeptError, verify_store
+from counterseal.reconcile import Retention
+from counterseal.views import TenantView
+from counterseal.views.base import NotFoundError, RoleRequiredError
+
+TOOLS = '''
+from typing import Annotated
+from pydantic import Field
+from counterseal import tool
+
+Iban = Annotated[str, Field(pattern="^[A-Z]{{2}}[0-9]{{8}}$", description="Account.")]
+Cents = Annotated[int, Field(ge=1, le=100_000, description="Amount.")]
+Note = Annotated[str, Field(max_length=20_000, description="Reason.")]
+
+
+@tool(effect="internal_mutation", version="1.0.0", owner="payments", usage="To refund.",
+      resource="account:{{iban}}", consequence="Refunds {{cents}} cents to {{iban}}.",
+      on_unknown="escalate", budget=3 {more})
+async def refund(iban: Iban, cents: Cents, note: Note = "") -> dict[str, str]:
+    """Refund an amount."""
+    if note == "lost":
+        raise ConnectionError("no answer")
+    return {{"status": "done"}}
+
+
+@tool(effect="read_only", version="1.0.0", owner="payments", usage="To look.")
+async def balance(iban: Iban) -> dict[str, int]:
+    """Return a balance."""
+    return {{"cents": 12}}
+'''
+CONFIG = """
+[store]
+url = "sqlite:///counterseal.db"
+{keys}
+[tools]
+paths = ["tools.py"]
+
+[[grants]]
+agent = "clerk"
+tool = "refund"
+max_calls_per_run = 300
+
+[[grants]]
+agent = "clerk"
+tool = "balance"
+max_calls_per_run = 300
+"""
+CLERK = Principal(tenant="acme", agent="clerk", user="u_1")
+OTHER = Principal(tenant="umbrella", agent="clerk", user="u_1")
+GOOD = {"iban": "DE00001111", "cents": 250, "note": "thanks"}
+
+
+def person(*roles, tenant="acme"):
+    return Person(name="vic", tenant=tenant, roles=frozenset(roles))
+
+
+@pytest.fixture
+def project(tmp_path):
+    def project(extra="", more="", *, sealed=True):
+        if sealed and not (tmp_path / "keys").exists():
+            new_key(tmp_path / "keys", Purpose.VAULT, datetime(2026, 7, 31, tzinfo=UTC))
+        keys = '\n[keys]\npath = "keys"\n' if sealed else ""
+        (tmp_path / "tools.py").write_text(TOOLS.format(more=more))
+        (tmp_path / "counterseal.toml").write_text(CONFIG.format(keys=keys) + extra)
+        return open_runtime(load_settings(tmp_path / "counterseal.toml"))
+
+    return project
+
+
+async def submit(runtime, arguments, tool="refund", principal=CLERK, **more):
+    more.setdefault("run_id", "run_1")
+    return await runtime.submit(Proposal(tool=tool, arguments=arguments, **more), principal)
+
+
+async def events(runtime, call_id, tenant="acme"):
+    return [event for _, event in await runtime.store.events(tenant, call_id=call_id)]
+
+
+async def refusal(runtime, call_id, tenant="acme"):
+    told = await events(runtime, call_id, tenant)
+    return next(event for event in told if event.type == "tool.denied")
+
+
+async def arguments(runtime, call_id):
+    return await TenantView(runtime, person("operator")).calls.arguments(call_id)
+
+
+def on_disk(folder):
+    return b"".join(file.read_bytes() for file in folder.glob("counterseal.db*"))
+
+
+async def test_a_change_says_what_it_does_to_what_and_under_which_contract(project):
+    async with project() as runtime:
+        observation = await submit(runtime, GOOD)
+        requested, _, succeeded = await events(runtime, observation.call_id)
+        contract = runtime.registry.get("refund", "1.0.0").contract
+    assert requested.body["consequence"] == "Refunds 250 cents to DE00001111."
+    assert requested.body["resource"] == "account:DE00001111"
+    assert requested.body["effect"] == "internal_mutation"
+    assert requested.body["contract_hash"] == contract.hash
+    assert len(requested.body["payload_hash"]) == len(requested.body["key_fingerprint"]) == 16
+    assert succeeded.body["payload_hash"] == requested.body["payload_hash"]
+    assert succeeded.body["consequence"] == requested.body["consequence"]
+    assert isinstance(succeeded.body["latency_ms"], int)
+    assert "captured" in requested.body
+    assert "captured" not in succeeded.body
+
+
+async def test_arguments_of_a_refused_call_are_kept_and_reading_them_is_on_record(project):
+    async with project() as runtime:
+        refused = await submit(runtime, {**GOOD, "iban": "attacker@evil.example"})
+        assert not refused.ok
+        row = await arguments(runtime, refused.call_id)
+        assert row.arguments["iban"] == "attacker@evil.example"
+        assert row.principal["agent"] == "clerk"
+        *_, read = await events(runtime, refused.call_id)
+        assert (read.type, read.caller.user, read.body["by"]) == ("arguments.read", "vic", "vic")
+        page = await TenantView(runtime, person("viewer")).calls.page(refused.call_id)
+        assert page.call.type == "tool.denied"
+        assert page.asked.kept
+        with pytest.raises(RoleRequiredError):
+            await TenantView(runtime, person("viewer")).calls.arguments(refused.call_id)
+        assert (await verify_store(runtime.store, "acme", runtime.keys)).ok
+
+
+async def test_text_that_is_no_json_is_kept_as_it_came(project):
+    async with project() as runtime:
+        refused = await submit(runtime, '{"iban": "DE00001111", "cents":')
+        row = await arguments(runtime, refused.call_id)
+    assert row.arguments == '{"iban": "DE00001111", "cents":'
+
+
+async def test_a_read_keeps_its_arguments_with_its_one_event(project):
+    async with project() as runtime:
+        seen = await submit(runtime, {"iban": "DE00001111"}, tool="balance")
+        (event,) = await events(runtime, seen.call_id)
+        assert "consequence" not in event.body
+        assert (await arguments(runtime, seen.call_id)).arguments == {"iban": "DE00001111"}
+
+
+async def test_on_disk_the_arguments_are_sealed(project, tmp_path):
+    async with project() as runtime:
+        await submit(runtime, {**GOOD, "note": "between-us-only"})
+    assert b"between-us-only" not in on_disk(tmp_path)
+
+
+async def test_without_a_key_only_the_redacted_form_is_kept(project, tmp_path):
+    secret = "ghp_" + "a1B2" * 9
+    async with project(sealed=False) as runtime:
+        refused = await submit(runtime, {**GOOD, "cents": -1, "note": f"use {secret}"})
+        row = await arguments(runtime, refused.call_id)
+        assert secret not in row.arguments["note"]
+        assert row.redactions
+    assert secret.encode() not in on_disk(tmp_path)
+
+
+async def test_a_long_refused_proposal_is_cut_at_8_kb(project):
+    async with project() as runtime:
+        refused = await submit(runtime, {**GOOD, "cents": -1, "note": "x" * 19_000})
+        row = await arguments(runtime, refused.call_id)
+    assert row.cut
+    assert len(row.arguments) == 8 * 1024
+
+
+async def test_refused_proposals_of_one_caller_do_not_fill_the_vault(project):
+    async with project() as runtime:
+        for number in range(201):
+            refused = await submit(runtime, {"iban": str(number)}, run_id=f"run_{number}")
+        denied = await refusal(runtime, refused.call_id)
+        assert denied.body["not_captured"] == "limit"
+        with pytest.raises(NotKeptError, match="Too many proposals"):
+            await arguments(runtime, refused.call_id)
+        another = await submit(runtime, {"iban": "?"}, principal=OTHER)
+        assert "captured" in (await refusal(runtime, another.call_id, "umbrella")).body
+
+
+async def test_a_call_that_the_admission_refuses_is_kept_as_a_refused_one(project):
+    extra = '\n[[grants]]\nagent = "other"\ntool = "refund"\nmax_calls_per_run = 1\n'
+    other = Principal(tenant="acme", agent="other", user="u_1")
+    async with project(extra) as runtime:
+        await submit(runtime, GOOD, principal=other)
+        over = await submit(runtime, {**GOOD, "note": "x" * 19_000}, principal=other)
+        assert over.code is Code.BUDGET_EXHAUSTED
+        row = await arguments(runtime, over.call_id)
+    assert row.cut
+
+
+@pytest.mark.parametrize(
+    ("extra", "more"),
+    [
+        ("\n[observations]\nkeep_arguments_days = 0\n", ""),
+        ("\n[tenants.acme]\nkeep_arguments_days = 0\n", ""),
+        ("", ", keep_arguments_days=0"),
+    ],
+    ids=["operator", "tenant", "contract"],
+)
+async def test_each_of_operator_tenant_and_contract_can_opt_out(project, tmp_path, extra, more):
+    async with project(extra, more, sealed=False) as runtime:
+        done = await submit(runtime, {**GOOD, "note": "between-us-only"})
+        requested, *_ = await events(runtime, done.call_id)
+        assert requested.body["not_captured"] == "opted_out"
+        assert requested.body["payload_hash"]
+        with pytest.raises(NotKeptError, match="keep_arguments_days is 0"):
+            await arguments(runtime, done.call_id)
+    with sqlite3.connect(tmp_path / "counterseal.db") as file:
+        assert file.execute("SELECT count(*) FROM vault").fetchone() == (0,)
+        texts = file.execute("SELECT body FROM events").fetchall()
+    file.close()
+    assert not any("DE00001111" in str(body) for (body,) in texts)
+
+
+async def test_the_shortest_retention_applies_and_the_events_stay(project, tmp_path):
+    async with project(more=", keep_arguments_days=3") as runtime:
+        done = await submit(runtime, GOOD)
+        await Reconciler(runtime, retention=Retention(vault_days=30)).once()
+        assert (await arguments(runtime, done.call_id)).arguments == GOOD
+    with sqlite3.connect(tmp_path / "counterseal.db") as file:
+        rows = file.execute("SELECT forget_at - kept_at FROM vault").fetchall()
+        file.execute("UPDATE vault SET forget_at = kept_at")
+    file.close()
+    assert [round(days / 86_400) for (days,) in rows] == [3]
+    async with project(more=", keep_arguments_days=3") as runtime:
+        await Reconciler(runtime, retention=Retention(vault_days=30)).once()
+        with pytest.raises(NotKeptError, match="no longer kept"):
+            await arguments(runtime, done.call_id)
+        assert len(await events(runtime, done.call_id)) == 4
+
+
+async def test_erased_arguments_are_gone_and_the_erasure_is_on_record(project):
+    async with project() as runtime:
+        done = await submit(runtime, GOOD)
+        admin = TenantView(runtime, person("admin")).calls
+        operator = TenantView(runtime, person("operator")).calls
+        with pytest.raises(RoleRequiredError):
+            await operator.erase_arguments(done.call_id, "asked to")
+        with pytest.raises(ValueError, match="reason"):
+            await admin.erase_arguments(done.call_id, " ")
+        await admin.erase_arguments(done.call_id, "the customer asked")
+        with pytest.raises(NotKeptError):
+            await admin.arguments(done.call_id)
+        *_, erased = await events(runtime, done.call_id)
+        assert (erased.type, erased.body["reason"]) == ("arguments.erased", "the customer asked")
+        assert (await verify_store(runtime.store, "acme", runtime.keys)).ok
+
+
+async def test_an_operator_who_is_asked_what_happened_sees_amount_and_account(project):
+    async with project() as runtime:
+        lost = await submit(runtime, {**GOOD, "note": "lost"})
+        assert not lost.ok
+        (row,) = (await TenantView(runtime, person("operator")).attention.rows()).items
+    assert row.consequence == "Refunds 250 cents to DE00001111."
+    assert row.resource == "account:DE00001111"
+
+
+async def test_a_fingerprint_is_the_same_in_a_tenant_and_another_one_elsewhere(project):
+    async with project() as runtime:
+        first, again, elsewhere = [
+            await submit(runtime, {"iban": "DE00001111"}, tool="balance", principal=who)
+            for who in (CLERK, CLERK, OTHER)
+        ]
+        hashes = [
+            (await events(runtime, seen.call_id, tenant))[0].body["payload_hash"]
+            for seen, tenant in ((first, "acme"), (again, "acme"), (elsewhere, "umbrella"))
+        ]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+async def test_another_tenants_call_is_not_there(project):
+    async with project() as runtime:
+        done = await submit(runtime, GOOD)
+        stranger = TenantView(runtime, person("admin", tenant="umbrella")).calls
+        with pytest.raises(NotFoundError):
+            await stranger.arguments(done.call_id)
