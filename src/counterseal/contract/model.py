@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import (
     AfterValidator,
@@ -416,7 +416,8 @@ class Contract(Envelope):
     @cached_property
     def hash(self) -> str:
         """Digest of the whole record. Code is covered by its name only."""
-        return digest(self.record())
+        unset = {name for name in LATER_FIELDS if getattr(self, name) == _default(name)}
+        return digest({k: v for k, v in self.record().items() if k not in unset})
 
     @classmethod
     def from_envelope(cls, envelope: Mapping[str, Any], **additions: Any) -> Self:
@@ -435,6 +436,15 @@ class Contract(Envelope):
             "risk_justification": "The risk class is the one that the envelope declares.",
         }
         return cls.model_validate({**defaults, **additions, **dict(envelope)})
+
+
+LATER_FIELDS: Final = ("keep_arguments_days",)
+"""Fields that came after the first release. They are left out of the hash while they have their
+default, so that contracts keep their hashes, and requests for approval made before stay valid."""
+
+
+def _default(name: str) -> Any:
+    return Contract.model_fields[name].default
 
 
 _FREE_FORM = ("input_schema", "output_schema", "error_taxonomy_mapping")
