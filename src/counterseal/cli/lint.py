@@ -33,7 +33,7 @@ def lint(
         list[Path] | None,
         Argument(
             metavar="PATH",
-            help="Contract files, Python files, folders.  [default: as in counterseal.toml, or .]",
+            help="Contract files, Python files, folders.  [default: as in counterseal.toml]",
         ),
     ] = None,
     output: Annotated[
@@ -45,6 +45,8 @@ def lint(
 ) -> None:
     """Check contracts, and print each problem with its place and its fix.
 
+    Python files that PATH or counterseal.toml names, and those with tools in named folders, are
+    imported, that is executed. No other file is. Accepted tools of upstreams are checked, too.
     Exits with 1 if there are errors, and with --strict also if there are warnings.
     """
     if as_json and output not in (None, LintFormat.JSON):

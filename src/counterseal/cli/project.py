@@ -107,26 +107,47 @@ def user_name(option: str) -> str:
 
 
 def contracts_at(paths: list[Path]) -> tuple[Discovered, ...]:
-    """Return the contracts at the given paths, else the project's, else those in this folder."""
-    from counterseal.config import ConfigError, discover
+    """Return the contracts at the given paths, else those of the project, upstreams included.
 
-    progress = Progress()
+    Python files are imported only if a path or the project's configuration names them.
+    """
+    from counterseal.config import FILE_NAME, discover, pinned_contracts
+
     settings = project_settings_if_any()
-    try:
-        declared = settings.tool_paths() if settings else ()
-        wanted = paths or declared or (Path(),)
-        contracts = discover(wanted, beside=declared if paths else (), progress=progress)
-    except ConfigError as error:
-        progress.done()
-        fail(str(error))
-    progress.done()
-    if not contracts:
-        where = ", ".join(str(path) for path in wanted)
+    if settings is None and not paths:
         fail(
-            f"No contracts found in {where}.",
-            "Name a contract file or a Python file with tools, or start with `counterseal init`.",
+            f"No PATH is given, and there is no {FILE_NAME} in this folder or a parent folder.",
+            "Name files or folders with contracts; Python files among them are imported, that is "
+            "executed.\nOr start a project with `counterseal init`.",
         )
-    return contracts
+    progress = Progress()
+    try:
+        with errors_end_the_command("nothing was read"):
+            declared = settings.tool_paths() if settings else ()
+            beside = declared if paths else ()
+            contracts = list(discover(paths or declared, beside=beside, progress=progress))
+            if settings and not paths:
+                contracts += [item for one in pinned_contracts(settings).values() for item in one]
+    finally:
+        progress.done()
+    if not contracts:
+        _fail_without_contracts(settings if not paths else None, paths)
+    return tuple(contracts)
+
+
+def _fail_without_contracts(settings: Settings | None, paths: list[Path]) -> NoReturn:
+    if settings is None:
+        where = ", ".join(map(str, paths))
+        fail(f"No contracts found in {where}.", "Name contract files or Python files with tools.")
+    if settings.upstreams:
+        fail(
+            f"No tool of {', '.join(settings.upstreams)} is accepted yet.",
+            "Review the tools and accept them: `counterseal diff --accept`.",
+        )
+    fail(
+        f"{settings.file.name} names no contracts.",
+        'Write [tools] paths = ["tools.py"] into it, with your files or folders.',
+    )
 
 
 def declared_tools(settings: Settings) -> Registry:
@@ -170,18 +191,20 @@ def _register_upstreams(settings: Settings, registry: Registry) -> bool:
     from counterseal.errors import ContractError, CountersealError
 
     try:
-        by_server, problems = pinned_contracts(settings)
+        by_server = pinned_contracts(settings)
     except CountersealError as error:
         note(str(error))
         return False
-    complete = not problems
-    for server, contracts in by_server.items():
+    complete = True
+    for server, items in by_server.items():
         tenants = settings.upstreams[server].tenants or ()
-        for contract in contracts:
+        for item in items:
             try:
-                registry.register(contract, allowed_tenants=tenants)
+                if item.contract is not None:
+                    registry.register(item.contract, allowed_tenants=tenants)
             except ContractError:
                 complete = False
+            complete = complete and item.contract is not None
     return complete
 
 

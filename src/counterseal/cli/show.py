@@ -45,7 +45,7 @@ def show(
         Option(
             "--from",
             metavar="PATH",
-            help="Where to look; can be repeated.  [default: as in counterseal.toml, or .]",
+            help="Where to look; can be repeated.  [default: as in counterseal.toml]",
         ),
     ] = None,
     form: Annotated[ContractForm, Option("--as", help="What to print.")] = ContractForm.CARD,
@@ -58,7 +58,8 @@ def show(
 ) -> None:
     """Show a tool's contract, or list all tools.
 
-    As a card to read, or in the format of a model provider.
+    As a card to read, or in the format of a model provider. Python files that PATH or
+    counterseal.toml names are imported, that is executed.
     """
     contracts = contracts_at(paths or [])
     if tool is None:

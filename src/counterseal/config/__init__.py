@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from counterseal.config.discovery import Discovered, discover
+from counterseal.config.discovery import Discovered, discover, pinned_contracts
 from counterseal.config.settings import (
     FILE_NAME,
     ConfigError,
@@ -23,7 +23,7 @@ from counterseal.config.settings import (
 from counterseal.config.tables import is_loopback
 
 if TYPE_CHECKING:
-    from counterseal.config.build import open_runtime, pinned_contracts
+    from counterseal.config.build import open_runtime
 
 __all__ = [
     "FILE_NAME",
@@ -44,6 +44,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use: it imports the whole runtime, which lint and show don't need.
-    if name not in ("open_runtime", "pinned_contracts"):
+    if name != "open_runtime":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("counterseal.config.build"), name)

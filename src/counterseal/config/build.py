@@ -20,9 +20,7 @@ from counterseal.call.call import Tenant
 from counterseal.config.discovery import Discovered, discover
 from counterseal.config.settings import ConfigError, Settings
 from counterseal.config.tables import TenantTable
-from counterseal.contract.model import Contract
-from counterseal.contract.sources.mcp import Lock, contract_of, read_overlay
-from counterseal.errors import ContractError, Problem, SecretUnavailableError, Severity
+from counterseal.errors import ContractError, SecretUnavailableError, Severity
 from counterseal.execution.secrets import Secrets, from_environment, from_files, secret_variable
 from counterseal.execution.webhook import Webhook
 from counterseal.keys import KeyRing, KeysError
@@ -156,46 +154,6 @@ def _operators_secret(source: Secrets, name: str) -> str:
 
 
 # Upstreams ---------------------------------------------------------------------------------------
-
-
-def pinned_contracts(settings: Settings) -> tuple[dict[str, list[Contract]], list[Problem]]:
-    """Return the contracts of accepted tools by upstream, from lock and overlays, and problems.
-
-    Hidden tools are left out. No upstream is contacted. Raises ConfigError or LockError if a file
-    is missing or can't be read.
-    """
-    lock = Lock.load(settings.lock_path())
-    by_server: dict[str, list[Contract]] = {}
-    problems: list[Problem] = []
-    for server in settings.upstreams:
-        by_server[server], own = _pinned_by(settings, server, lock)
-        problems += own
-    return by_server, problems
-
-
-def _pinned_by(settings: Settings, server: str, lock: Lock) -> tuple[list[Contract], list[Problem]]:
-    table, path = settings.upstreams[server], settings.overlay_path(server)
-    contracts: list[Contract] = []
-    problems: list[Problem] = []
-    try:
-        overlay = None if path is None else read_overlay(path)
-    except ContractError as error:
-        return [], list(error.problems)
-    for pin in lock.servers.get(server, {}).values():
-        try:
-            contract = contract_of(
-                pin.definition,
-                overlay,
-                server=server,
-                prefix=table.prefix,
-                unlisted=table.unlisted,
-                revision=pin.revision,
-            )
-        except ContractError as error:
-            problems += error.problems
-            continue
-        contracts += [] if contract is None else [contract]
-    return contracts, problems
 
 
 def upstream_settings(settings: Settings, *names: str) -> list[mcp.UpstreamSettings]:

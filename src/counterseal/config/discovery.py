@@ -1,7 +1,8 @@
-"""Finds every contract in files and folders, with all its problems.
+"""Finds every contract in files and folders, and in the lock of upstreams, with all its problems.
 
 Contract files are read, Python files are imported, folders are searched for both. Then all
-contracts are checked together, as a registry would do it. Nothing is registered.
+contracts are checked together, as a registry would do it. Nothing is registered. Importing is
+executing: only paths that a person or the configuration has named are ever given to `discover`.
 
 A Python file is imported under the name that it has in its author's program, because records name
 code by its module, and a contract's hash covers that name. The modules leave `sys.modules` again,
@@ -29,11 +30,13 @@ from typing import Any
 
 from packaging.version import Version
 
-from counterseal.config.settings import ConfigError
+from counterseal.canonical import pointer
+from counterseal.config.settings import ConfigError, Settings
 from counterseal.contract.declare import PlainTool, Tool, is_plain_tool, wrap_plain_tool
 from counterseal.contract.files import read_contracts
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract
+from counterseal.contract.sources.mcp import Lock, contract_of, read_overlay
 from counterseal.documents import SUFFIXES, read_document
 from counterseal.errors import ContractError, Problem, Source
 from counterseal.registry import RegistryRecord, checks
@@ -84,6 +87,44 @@ def discover(
     others = [file for file in _files(beside) if file not in wanted]
     items = _read([*wanted, *others], progress or (lambda _: None))
     return tuple(item for item in _checked_together(items) if item.path in wanted)
+
+
+def pinned_contracts(settings: Settings) -> dict[str, list[Discovered]]:
+    """Return the accepted tools of each upstream, from lock and overlays, with their problems.
+
+    Hidden tools are left out. No upstream is contacted. Raises ConfigError or LockError if a file
+    is missing or can't be read.
+    """
+    lock = Lock.load(settings.lock_path())
+    return {server: list(_pinned(settings, server, lock)) for server in settings.upstreams}
+
+
+def _pinned(settings: Settings, server: str, lock: Lock) -> Iterator[Discovered]:
+    table, file = settings.upstreams[server], settings.overlay_path(server)
+    path = _shown(file or settings.lock_path())
+    try:
+        overlay = None if file is None else read_overlay(path)
+    except ContractError as error:
+        yield _unread(path, error.problems)
+        return
+    for name, pin in lock.servers.get(server, {}).items():
+        try:
+            contract = contract_of(
+                pin.definition,
+                overlay,
+                server=server,
+                prefix=table.prefix,
+                unlisted=table.unlisted,
+                revision=pin.revision,
+            )
+        except ContractError as error:
+            yield _unread(path, error.problems)
+            continue
+        if contract is not None:
+            listed = overlay is not None and name in overlay.tools
+            source = overlay.source(pointer("tools", name)) if overlay and listed else None
+            source = source or Source(file=str(path))
+            yield Discovered(name=contract.name, contract=contract, path=path, source=source)
 
 
 # Which files -------------------------------------------------------------------------------------

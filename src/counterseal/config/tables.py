@@ -39,8 +39,9 @@ class Table(BaseModel):
 
 
 class ToolsTable(Table):
-    paths: tuple[str, ...] = Field(default=(".",), min_length=1)
-    """Contract files, Python files and folders, relative to the configuration file."""
+    paths: tuple[str, ...] = ()
+    """Contract files, Python files and folders, relative to the configuration file. Python files
+    that are named or in a named folder are imported, that is executed; no others are."""
 
 
 class PolicyTable(Table):

@@ -207,6 +207,8 @@ def fetch(token: Annotated[str, Secret("api_token")]) -> dict[str, str]:
     raise RuntimeError(f"no such thing: {len(token)}\\x1b[31m")
 """
 CONFIG = """\
+[tools]
+paths = ["tools.py"]
 [[grants]]
 agent = "bot"
 tool = "fetch"

@@ -36,14 +36,14 @@ bad.yaml:12:7  warning  input-unbounded  the text can have any length (input_sch
 
 def test_clean_contract_is_said_to_be_clean(run, write):
     write("good.yaml")
-    result = run("lint")
+    result = run("lint", ".")
     assert (result.exit_code, result.stdout) == (0, "1 contract, no problems\n")
 
 
 def test_problems_carry_place_severity_rule_message_and_fix(run, write):
     write("bad.yaml", BAD)
     write("good.yaml")
-    result = run("lint")
+    result = run("lint", ".")
     assert (result.exit_code, result.stdout, result.stderr) == (1, EXPECTED, "")
 
 
@@ -52,7 +52,7 @@ def test_files_are_set_apart(run, write, good):
     write(
         "b.yaml", good.replace("find_order", "find_b").replace("owner: shop", "owner: unassigned")
     )
-    lines = run("lint").stdout.splitlines()
+    lines = run("lint", ".").stdout.splitlines()
     assert [line.partition(":")[0] for line in lines if not line.startswith(" ")] == [
         "a.yaml",
         "",
@@ -64,15 +64,15 @@ def test_files_are_set_apart(run, write, good):
 
 def test_warnings_fail_only_when_strict(run, write, good):
     write("a.yaml", good.replace("owner: shop", "owner: unassigned"))
-    assert run("lint").exit_code == 0
-    assert run("lint", "--strict").exit_code == 1
+    assert run("lint", ".").exit_code == 0
+    assert run("lint", ".", "--strict").exit_code == 1
 
 
 def test_json_holds_every_problem_and_the_summary(run, write):
     from counterseal.contract.files import read_contracts
 
     write("bad.yaml", BAD)
-    result = run("lint", "--json")
+    result = run("lint", ".", "--json")
     printed = json.loads(result.stdout)
     records = [problem.record() for item in read_contracts("bad.yaml") for problem in item.problems]
     by_line = sorted(records, key=lambda record: record["line"])
@@ -81,12 +81,12 @@ def test_json_holds_every_problem_and_the_summary(run, write):
         "summary": {"contracts": 1, "errors": 2, "warnings": 2},
     }
     assert result.exit_code == 1
-    assert run("lint", "--format", "json").stdout == result.stdout
+    assert run("lint", ".", "--format", "json").stdout == result.stdout
 
 
 def test_github_gets_workflow_commands(run, write):
     write("bad.yaml", BAD)
-    result = run("lint", "--format", "github")
+    result = run("lint", ".", "--format", "github")
     assert result.exit_code == 1
     _, _, undescribed, unbounded = result.stdout.splitlines()
     assert undescribed == (
@@ -101,7 +101,7 @@ def test_github_gets_workflow_commands(run, write):
 
 def test_github_escapes_what_would_end_a_property_or_a_message(run, write, good):
     write("50%, a:b.yaml", good.replace("effect: read_only", '"100%\\r\\nx,y:z": 1'))
-    lines = run("lint", "--format", "github").stdout.splitlines()
+    lines = run("lint", ".", "--format", "github").stdout.splitlines()
     unknown = next(line for line in lines if "field-unknown" in line)
     assert unknown.startswith("::error file=50%25%2C a%3Ab.yaml,line=2,col=1,title=field-unknown::")
     assert "100%25%0D%0Ax,y:z is not a field" in unknown
@@ -109,7 +109,7 @@ def test_github_escapes_what_would_end_a_property_or_a_message(run, write, good)
 
 def test_contradicting_formats_are_refused(run, write):
     write("good.yaml")
-    result = run("lint", "--json", "--format", "github")
+    result = run("lint", ".", "--json", "--format", "github")
     assert result.exit_code == 2
     assert "contradict" in result.stderr
 
@@ -173,10 +173,98 @@ def test_path_that_is_not_there_exits_2(run):
 
 def test_folder_without_contracts_exits_2_and_says_what_to_do(run, write):
     write("package.json", '{"name": "web", "dependencies": {"effect": "3"}}')
-    result = run("lint")
+    result = run("lint", ".")
     assert result.exit_code == 2
     assert "No contracts found in ." in result.stderr
-    assert "counterseal init" in result.stderr
+    assert "Python files with tools" in result.stderr
+
+
+RUNS = """\
+from pathlib import Path
+from counterseal import tool
+Path("was_run").touch()
+"""
+
+
+@pytest.mark.parametrize("command", [["lint"], ["show"], ["show", "find_order"]])
+def test_without_configuration_and_path_it_stops_and_no_file_is_run(run, write, folder, command):
+    write("tools.py", RUNS)
+    write("below/more.py", RUNS)
+    result = run(*command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "No PATH is given, and there is no counterseal.toml" in result.stderr
+    assert "imported, that is executed" in " ".join(result.stderr.split())
+    assert not (folder / "was_run").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["lint"],
+        ["show"],
+        ["call", "find_order", "--as", "bot"],
+        ["registry", "list"],
+        ["reconcile"],
+        ["lint", "good.yaml"],
+    ],
+)
+@pytest.mark.parametrize("tools", ["", '[tools]\npaths = ["good.yaml"]\n'])
+def test_file_that_the_configuration_does_not_name_is_not_run(run, write, folder, tools, command):
+    more = '[store]\nurl = "sqlite:///a.db"\n[agents.bot]\ntenant = "acme"\n'
+    write("counterseal.toml", tools + more)
+    write("good.yaml")
+    write("tools.py", RUNS)
+    run(*command)
+    assert not (folder / "was_run").exists()
+    write("counterseal.toml", '[tools]\npaths = ["."]\n')
+    run("lint")
+    assert (folder / "was_run").exists(), "a named folder names what is in it"
+
+
+def test_project_without_contracts_says_where_to_name_them(run, write):
+    write("counterseal.toml", "")
+    write("good.yaml")
+    result = run("lint")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert 'Write [tools] paths = ["tools.py"]' in result.stderr
+
+
+# Tools of upstreams -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def upstream(run, write, server):
+    """A project that has nothing but an upstream."""
+    command = json.dumps(server(server.tool("read_file", "Read a file.")))
+    write("counterseal.toml", f'[upstreams.files]\ncommand = {command}\nunlisted = "gated"\n')
+
+
+def test_gateway_project_with_nothing_accepted_says_what_to_do(run, upstream):
+    for command in ("lint", "show"):
+        result = run(command)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "No tool of files is accepted yet." in result.stderr
+        assert "counterseal diff --accept" in result.stderr
+
+
+def test_accepted_tools_of_upstreams_are_checked_and_shown(run, write, upstream):
+    assert run("diff", "--accept", "--yes").exit_code == 0
+    (write("tools.json", "[]")).unlink()  # the upstream is not asked again
+    result = run("lint")
+    assert (result.exit_code, result.stdout) == (0, "1 contract, no problems\n")
+    listed = json.loads(run("show", "--json").stdout)["tools"]
+    assert [row["name"] for row in listed] == ["read_file"]
+    assert "Declared in      counterseal.lock:1" in run("show", "read_file").stdout
+    write("overlays/files.yaml", "server: files\ntools:\n  read_file: {effect: read_only, no: 1}\n")
+    result = run("lint")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("overlays/files.yaml:3:")
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["lint", "show"])
+def test_help_says_that_named_files_are_executed(run, command):
+    assert "imported, that is executed" in " ".join(run(command, "--help").stdout.split())
 
 
 def test_broken_configuration_exits_2_with_its_place(run, write):
@@ -260,7 +348,7 @@ def test_unreadable_file_does_not_hide_the_others(run, write):
     write("a.yaml", "identity: [\n")
     write("b.py", TOOL + "1 / 0\n")
     write("good.yaml")
-    result = run("lint")
+    result = run("lint", ".")
     assert result.exit_code == 1
     assert "ZeroDivisionError" in result.stdout
     assert result.stdout.endswith("1 contract, 2 errors\n")
@@ -269,6 +357,6 @@ def test_unreadable_file_does_not_hide_the_others(run, write):
 def test_what_a_module_prints_stays_out_of_the_results(run, write):
     write("tools.py", TOOL + "print('hello')\n")
     write("good.yaml")
-    result = run("lint", "--json")
+    result = run("lint", ".", "--json")
     assert json.loads(result.stdout)["summary"]["contracts"] == 1
     assert "hello" in result.stderr

@@ -55,6 +55,8 @@ def send(words: Words) -> dict[str, str]:
     return {}
 '''
 CONFIG = """\
+[tools]
+paths = ["tools.py"]
 [planning]
 paths = ["rules.yaml"]
 [[grants]]

@@ -17,6 +17,9 @@ affordance:
   output_schema: {type: object, additionalProperties: false}
 """
 SETTINGS = """\
+[tools]
+paths = ["tools"]
+
 [store]
 url = "sqlite:///calls.db"
 

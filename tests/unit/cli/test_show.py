@@ -8,6 +8,13 @@ import pytest
 
 CARD = Path(__file__).with_name("card_80.txt")
 
+
+@pytest.fixture(autouse=True)
+def project(write):
+    """A project whose contracts are all files of its folder."""
+    write("counterseal.toml", '[tools]\npaths = ["."]\n')
+
+
 FULL = """\
 identity:
   name: close_case

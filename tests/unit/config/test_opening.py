@@ -45,7 +45,8 @@ def write(tmp_path, monkeypatch):
     def write(toml="", **files):
         for name, content in files.items():
             Path(name.replace("__", ".")).write_text(content)
-        Path("counterseal.toml").write_text(toml)
+        named = "" if "[tools]" in toml else '[tools]\npaths = ["."]\n'
+        Path("counterseal.toml").write_text(named + toml)
         return load_settings(tmp_path / "counterseal.toml")
 
     return write

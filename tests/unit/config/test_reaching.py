@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from counterseal.config import ConfigError, load_settings
-from counterseal.config.build import pinned_contracts, upstream_settings
+from counterseal.config import ConfigError, load_settings, pinned_contracts
+from counterseal.config.build import upstream_settings
 from counterseal.contract.sources.mcp import Definition, Lock
 
 
@@ -97,11 +97,14 @@ def test_accepted_tools_are_known_without_asking_anybody(load, tmp_path):
         wire = {"name": name, "inputSchema": {"type": "object"}, "annotations": hints}
         lock = lock.accept(server, Definition.of(wire), by="jo", at="2026-01-01T00:00:00+00:00")
     Lock.update(settings.lock_path(), lambda _: lock)
-    found, problems = pinned_contracts(settings)
-    assert {server: [one.name for one in made] for server, made in found.items()} == {
-        "a": ["a_look"],
+    found = pinned_contracts(settings)
+    assert {server: [one.name for one in items] for server, items in found.items()} == {
+        "a": ["a_look", "odd"],
         "b": [],
     }
-    assert found["a"][0].mcp.server == "a"
-    (problem,) = problems
+    good, bad = found["a"]
+    assert good.contract.mcp.server == "a"
+    assert (good.source.file.endswith("overlays/a.yaml"), good.source.line) == (True, 3)
+    (problem,) = bad.problems
+    assert bad.contract is None
     assert "destructiveHint" in problem.message

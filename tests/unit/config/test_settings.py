@@ -24,13 +24,13 @@ def test_paths_are_seen_from_the_file(tmp_path):
     assert settings.tool_paths() == (tmp_path / "tools.py", tmp_path / "contracts")
 
 
-def test_empty_file_means_the_folder_itself(tmp_path):
+def test_empty_file_names_no_tools(tmp_path):
     file = tmp_path / "counterseal.toml"
     file.touch()
     settings = load_settings(file)
     assert settings.model_dump() == Settings().model_dump()
     assert settings.file == file
-    assert settings.tool_paths() == (tmp_path,)
+    assert settings.tool_paths() == ()
 
 
 def test_nearest_file_above_is_found(tmp_path):
@@ -62,7 +62,6 @@ def test_nearest_file_above_is_found(tmp_path):
             "[tools]\npaths = [1]\n",
             "./counterseal.toml: tools.paths.0: input should be a valid string",
         ),
-        ("[tools]\npaths = []\n", "./counterseal.toml: tools.paths: "),
         (
             "[[grants]]\nagent = 'a'\ntool = 't'\nversions = '1'\n",
             "./counterseal.toml: grants.0.versions: unknown setting; allowed in [[grants]]: agent",
