@@ -12,6 +12,7 @@ from counterseal.contract.bindings import HttpBinding
 from counterseal.contract.effects import derive
 from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import (
+    SHORT_NAMES,
     Affordance,
     Contract,
     CostProfile,
@@ -193,13 +194,16 @@ def page() -> str:
         f"### `{name}`\n\n{about}\n\n{table(HEAD, _rows(model))}"
         for name, (model, about) in BESIDE.items()
     )
+    renamed = {one: place for one, place in SHORT_NAMES.items() if one != place[1]}
+    shorts = ", ".join(f"`{one}` is `{'.'.join(place)}`" for one, place in renamed.items())
     return f"""# Contract fields
 
 [Writing contracts](../contracts.md) shows them in use. The eight sections are what travels
-between systems (`counterseal schema contract` prints their JSON Schema); what stands beside them is
-Counterseal's own. A contract file has these names, and `@tool` takes most of them by keyword. Where
-the default is *follows*, [the effect](effects.md) fills it in, or what else the contract says;
-`counterseal show TOOL` tells what came of it.
+between systems (`counterseal schema envelope` prints their JSON Schema); what stands beside them is
+Counterseal's own. A contract file has these names, section by section; `counterseal schema
+contract` prints the JSON Schema of a file, for editors. `@tool` takes most of them by keyword, and
+calls some by a shorter name: {shorts}. Where the default is *follows*, [the effect](effects.md)
+fills it in, or what else the contract says; `counterseal show TOOL` tells what came of it.
 
 {sections}
 ## Beside the sections

@@ -148,6 +148,7 @@ def declared(shell: Shell) -> None:
     for form in ("mcp", "openai", "openai-responses", "anthropic", "envelope", "record"):
         shell.run("show", "send_letter", "--as", form)
     shell.run("schema", "contract")
+    shell.run("schema", "envelope")
     shell.run("schema", "observation")
     shell.run("explain", "CONFIRMATION_MISSING")
     shell.run("explain", "input-unbounded")

@@ -33,6 +33,7 @@ class ContractForm(StrEnum):
 
 class SchemaSubject(StrEnum):
     CONTRACT = "contract"
+    ENVELOPE = "envelope"
     OBSERVATION = "observation"
 
 
@@ -89,13 +90,19 @@ def schema(
     subject: Annotated[SchemaSubject, Argument(help="What to describe.")],
     as_json: Annotated[bool, Option("--json", help="No effect: a schema is JSON already.")] = False,
 ) -> None:
-    """Print the JSON Schema of contracts or observations."""
+    """Print the JSON Schema of contract files, envelopes or observations.
+
+    A contract file may leave out what follows from the effect. An envelope is the part of a
+    contract that travels between systems, with every field.
+    """
     del as_json
-    from counterseal.contract.model import Envelope
+    from counterseal.contract.model import Contract, Envelope
     from counterseal.contract.schemas import model_schema
     from counterseal.observation.envelope import ObservationEnvelope
 
     if subject is SchemaSubject.CONTRACT:
+        print_json(model_schema(Contract, title="ContractFile", mode="validation"))
+    elif subject is SchemaSubject.ENVELOPE:
         print_json(model_schema(Envelope, title="ToolContract"))
     else:
         print_json(model_schema(ObservationEnvelope, title="ObservationObject"))

@@ -30,6 +30,7 @@ from counterseal.contract.approval_terms import ApprovalTerms
 from counterseal.contract.effects import Effect, RiskClass, Trust
 from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import (
+    SHORT_NAMES,
     Contract,
     DataClassification,
     EgressPolicy,
@@ -128,24 +129,6 @@ class ToolOptions(TypedDict, total=False):
     expected: Mapping[str, Any]
     verify_after: int
     compensation: Mapping[str, Any]
-
-
-_SHORT_NAMES: dict[str, tuple[str, str]] = {
-    "name": ("identity", "name"),
-    "version": ("identity", "version"),
-    "owner": ("identity", "owner"),
-    "description": ("affordance", "model_description"),
-    "allowed_use_cases": ("affordance", "allowed_use_cases"),
-    "forbidden_use_cases": ("affordance", "forbidden_use_cases"),
-    "examples": ("affordance", "examples"),
-    "scopes": ("security", "required_scopes"),
-    "data_classification": ("security", "data_classification"),
-    "egress_policy": ("security", "egress_policy"),
-    "risk": ("transactional", "side_effect_class"),
-    "compensation_tool": ("transactional", "compensation_tool"),
-    "timeout_ms": ("runtime", "timeout_ms"),
-    "max_retries": ("runtime", "max_retries"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,8 +250,8 @@ def _declare(function: Callable[P, R], declared: ToolOptions) -> Tool[P, R]:
 
 def set_option(data: dict[str, Any], name: str, value: Any) -> None:
     """Store one value of `ToolOptions` at its place in a contract's data."""
-    if name in _SHORT_NAMES:
-        section, key = _SHORT_NAMES[name]
+    if name in SHORT_NAMES:
+        section, key = SHORT_NAMES[name]
         data.setdefault(section, {})[key] = value
     elif isinstance(data.get(name), dict) or name in _SECTIONS:
         given = value if isinstance(value, Mapping) else _set_fields(name, value)

@@ -45,6 +45,23 @@ from counterseal.contract.tool_context import ConfigParam, StateEffect, StateRea
 from counterseal.errors import ContractError, Problem
 
 NAME_PATTERN = r"^[a-zA-Z0-9_.-]{1,128}$"
+SHORT_NAMES: Final[Mapping[str, tuple[str, str]]] = {
+    "name": ("identity", "name"),
+    "version": ("identity", "version"),
+    "owner": ("identity", "owner"),
+    "description": ("affordance", "model_description"),
+    "allowed_use_cases": ("affordance", "allowed_use_cases"),
+    "forbidden_use_cases": ("affordance", "forbidden_use_cases"),
+    "examples": ("affordance", "examples"),
+    "scopes": ("security", "required_scopes"),
+    "data_classification": ("security", "data_classification"),
+    "egress_policy": ("security", "egress_policy"),
+    "risk": ("transactional", "side_effect_class"),
+    "compensation_tool": ("transactional", "compensation_tool"),
+    "timeout_ms": ("runtime", "timeout_ms"),
+    "max_retries": ("runtime", "max_retries"),
+}
+"""Options of `@tool` and overlays, with the section and the field that they stand for."""
 
 
 class LifecycleStatus(StrEnum):
@@ -476,6 +493,7 @@ def shape_problems(error: ValidationError) -> list[Problem]:
             rule="field-unknown" if detail["type"] == "extra_forbidden" else "field-invalid",
             pointer=pointer(*detail["loc"]),
             message=_message(detail),
+            fix=_right_place(*detail["loc"]) if detail["type"] == "extra_forbidden" else "",
         )
         for detail in error.errors(include_url=False, include_input=False)
     ]
@@ -489,3 +507,20 @@ def _message(detail: Any) -> str:
     if detail["type"] == "missing":
         return f"{field} is missing"
     return f"{field}: {text[0].lower()}{text[1:]}"
+
+
+def _right_place(*location: int | str) -> str:
+    """Return where an unknown field belongs, if a field of that name exists elsewhere."""
+    name = str(location[-1])
+    places = [SHORT_NAMES[name]] if name in SHORT_NAMES else []
+    for section, field in Envelope.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and name in kind.model_fields:
+            places.append((section, name))
+    if not places:
+        beside = len(location) > 1 and name in Contract.model_fields
+        return f"Write `{name}:` beside the sections, not inside of one." if beside else ""
+    section, key = places[0]
+    short = next((one for one, place in SHORT_NAMES.items() if place == (section, key)), "")
+    option = f" In @tool it is `{short}`." if short else ""
+    return f"Write it as `{section}: {{{key}: …}}`.{option}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema_rs
 from pydantic import BaseModel
@@ -257,9 +257,17 @@ def _explained() -> Iterator[None]:
         raise ValueError(str(error).splitlines()[0]) from None
 
 
-def model_schema(model: type[BaseModel], *, title: str) -> dict[str, Any]:
-    """Return the JSON Schema of one of our models, self-contained and without annotations."""
-    schema = model.model_json_schema(mode="serialization")
+def model_schema(
+    model: type[BaseModel],
+    *,
+    title: str,
+    mode: Literal["serialization", "validation"] = "serialization",
+) -> dict[str, Any]:
+    """Return the JSON Schema of one of our models, self-contained and without annotations.
+
+    `serialization` describes what we write, with every field; `validation` what we read.
+    """
+    schema = model.model_json_schema(mode=mode)
     definitions = schema.pop("$defs", {})
     inlined = _rewrite(schema, lambda node: definitions.get(str(node.get("$ref"))[8:], node))
     tidy(inlined, drop=("title", "description", "default"))
@@ -280,6 +288,8 @@ def _rewrite(node: Any, resolve: Callable[[dict[str, Any]], dict[str, Any]]) -> 
     if len(variants) == 2 and variants[1] == {"type": "null"} and "type" in variants[0]:
         del resolved["anyOf"]
         resolved.update(variants[0], type=[variants[0]["type"], "null"])
+        if "enum" in resolved:
+            resolved["enum"] = [*resolved["enum"], None]
     return resolved
 
 

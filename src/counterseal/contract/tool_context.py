@@ -17,7 +17,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic_core import to_jsonable_python
 
 from counterseal.canonical import freeze, thaw
@@ -44,6 +52,10 @@ NORMALIZERS: Final[dict[str, Normalizer]] = {
     "empty_to_null": lambda value: None if value == "" else value,
 }
 """Normalizers that a contract file can name. They change text and leave other values alone."""
+_NAMED: Final = {"enum": list(NORMALIZERS)}
+_NORMALIZER_SCHEMA: Final = {
+    "anyOf": [_NAMED, {"type": "array", "items": _NAMED}, {"type": "null"}]
+}
 
 
 class _Record(BaseModel):
@@ -55,7 +67,11 @@ class ConfigParam(_Record):
 
     key: str = Field(min_length=1)
     default: Annotated[Any, AfterValidator(freeze)] = None
-    normalizer: Annotated[tuple[str, ...] | Normalizer | None, PlainSerializer(named_code)] = None
+    normalizer: Annotated[
+        tuple[str, ...] | Normalizer | None,
+        PlainSerializer(named_code),
+        WithJsonSchema(_NORMALIZER_SCHEMA, mode="validation"),
+    ] = None
 
     @field_validator("normalizer", mode="before")
     @classmethod

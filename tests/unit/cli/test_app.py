@@ -207,11 +207,12 @@ def test_explain_alone_lists_rules_and_codes(run):
 @pytest.mark.parametrize(
     ("subject", "title", "section"),
     [
-        ("contract", "ToolContract", "idempotency"),
+        ("contract", "ContractFile", "effect"),
+        ("envelope", "ToolContract", "idempotency"),
         ("observation", "ObservationObject", "verification"),
     ],
 )
-def test_schema_is_json_schema_of_the_envelope(run, subject, title, section):
+def test_schema_is_json_schema(run, subject, title, section):
     schema = json.loads(run("schema", subject).stdout)
     assert schema["title"] == title
     assert section in schema["properties"]

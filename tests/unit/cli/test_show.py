@@ -4,7 +4,9 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
+from ruamel.yaml import YAML
 
 CARD = Path(__file__).with_name("card_80.txt")
 
@@ -85,6 +87,53 @@ invariants:
     check: "true"
     correct: drop_step
 """
+
+
+def test_contract_files_fit_the_schema_that_is_printed_for_them(run, write, good):
+    printed = json.loads(run("schema", "contract").stdout)
+    fits = jsonschema_rs.validator_for(printed).is_valid
+    read = YAML(typ="safe").load
+    documented = Path(__file__).parents[3] / "docs" / "contracts.md"
+    on_page = re.findall(r'```yaml title="\w+.yaml"\n(.*?)```', documented.read_text(), re.DOTALL)
+    assert on_page
+    for text in (good, FULL.replace("2031-01-31", "'2031-01-31'"), *on_page):
+        assert fits(read(text))
+    named = "config_params: [{key: a, normalizer: lower}]\n"
+    assert fits(read(good + named))
+    write("a.yaml", good + named)
+    whole = json.loads(run("show", "find_order", "--as", "record").stdout)
+    assert fits(whole), "a contract that spells everything out"
+    assert fits(json.loads(run("show", "find_order", "--as", "envelope").stdout))
+    for wrong in ("effect: reads", "side_effect_class: READ_ONLY", "runtime: {timeout_ms: soon}"):
+        assert not fits(read(f"{good.replace('effect: read_only', wrong)}\n"))
+
+
+@pytest.mark.parametrize(
+    ("written", "fix"),
+    [
+        (
+            "side_effect_class: READ_ONLY",
+            "`transactional: {side_effect_class: …}`. In @tool it is `risk`.",
+        ),
+        ("risk: READ_ONLY", "`transactional: {side_effect_class: …}`. In @tool it is `risk`."),
+        ("scopes: [a]", "`security: {required_scopes: …}`. In @tool it is `scopes`."),
+        ("audit_required: true", "`observability: {audit_required: …}`."),
+        ("security: {usage: x}", "Write `usage:` beside the sections"),
+    ],
+)
+def test_field_at_the_wrong_place_is_refused_with_its_place(run, write, good, written, fix):
+    write("a.yaml", f"{good}{written}\n")
+    result = run("lint", "a.yaml")
+    assert result.exit_code == 1
+    assert fix in result.stdout
+
+
+def test_wrong_keyword_of_the_decorator_is_refused_with_the_right_one(run, write):
+    options = "effect='read_only', side_effect_class='MEDIUM_RISK_WRITE'"
+    write("a.py", f"from counterseal import tool\n@tool({options})\ndef f(): ...\n")
+    result = run("lint", "a.py")
+    assert result.exit_code == 1
+    assert "In @tool it is `risk`." in result.stdout
 
 
 def test_card_at_80_columns_says_everything_that_a_contract_holds(run, write):
