@@ -166,6 +166,52 @@ def in_time():
     return anyio.fail_after(PATIENCE)
 
 
+# What an operator is told at the start ------------------------------------------------------------
+
+NEEDY = '''
+
+from counterseal import Secret
+
+
+@tool(effect="read_only", version="1.0.0", owner="shop", scopes=["order:read"])
+def find_total(key: Annotated[str, Secret("api_key")]) -> dict[str, str]:
+    """Find the total."""
+    return {}
+'''
+
+
+@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["mcp"]])
+def test_missing_secrets_and_scopes_are_named_at_the_start(project, command, monkeypatch):
+    (project / "tools.py").write_text(TOOLS + NEEDY)
+    more = '[[grants]]\nagent = "shop-agent"\ntool = "find_total"\n'
+    (project / "counterseal.toml").write_text(more + SETTINGS)
+
+    def told():
+        option = "--as" if command == ["mcp"] else "--anonymous-as"
+        process = subprocess.Popen(
+            [*COUNTERSEAL, *command, option, "shop-agent"],
+            cwd=project,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if command != ["mcp"]:
+            process.stdout.readline()
+            process.terminate()
+        errors = process.communicate(timeout=PATIENCE)[1]
+        assert process.returncode == 0
+        return errors
+
+    errors = told()
+    needed = "find_total can't be called yet: the secret api_key is not configured; set COUNTERSEAL"
+    assert needed in errors
+    assert "shop-agent can't use find_total: find_total needs the scopes order:read." in errors
+    assert "has no tools" not in errors
+    monkeypatch.setenv("COUNTERSEAL_SECRET_ACME__API_KEY", "one tenant has it")
+    assert "api_key" not in told()
+
+
 # Over standard input and output -------------------------------------------------------------------
 
 

@@ -66,6 +66,21 @@ async def test_a_tool_that_needs_a_scope_is_listed_for_those_who_hold_it(mode):
             assert await names(client) == ["pay"]
 
 
+@MODES
+async def test_why_a_caller_sees_no_tools_is_logged_once(mode, caplog):
+    async with serving([made("pay", scopes=["pay:send"])]) as served:
+        async with served.client(mode) as client:
+            assert await names(client) == []
+            assert await names(client) == []
+        async with served.client(mode, OTHER_AGENT) as client:
+            assert await names(client) == []
+    lines = [line for line in caplog.messages if "sees no tools" in line]
+    assert lines == [
+        "a client of the agent bot sees no tools: pay needs the scopes pay:send.",
+        "a client of the agent clerk sees no tools: the agent has no grants in the tenant acme.",
+    ]
+
+
 async def versions_of(client, run):
     found = await client.list_tools(meta={"counterseal/run_id": run})
     return {tool.name: tool.meta["counterseal/version"] for tool in found.tools}

@@ -14,13 +14,21 @@ import typer
 from typer import Argument, Option
 
 from counterseal.cli.options import AsJson, By, Expires, KeysFolder, Reason, StoreUrl, expiry
-from counterseal.cli.project import ask_reason, keys_folder, load_keys, load_registry, operate
+from counterseal.cli.project import (
+    ask_reason,
+    keys_folder,
+    load_keys,
+    load_registry,
+    operate,
+    project_settings,
+)
 from counterseal.cli.render import fail, note, one_line, print_json, render, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.keys import Key, Purpose
+    from counterseal.proposal import Principal
     from counterseal.registry.identities import Credential
 
 PURPOSES = ("audit", "approval", "vault", "session")
@@ -183,6 +191,18 @@ def issue(
     render({**credential.export(), "key": text}, lambda: [text], as_json=as_json)
     note("The key is shown only this once. Store it where your client keeps its secrets.")
     note(f"Revoke it with `counterseal keys revoke {credential.key_id}`.")
+    _note_empty_list(store, principal)
+
+
+def _note_empty_list(store: str | None, principal: Principal) -> None:
+    """Say why a client with the key may see no tools. The project's code is not imported for it."""
+    changes = load_registry(store).changes
+    granted = {change.grant.agent for change in changes if change.grant and change.op == "grant"}
+    granted |= {grant.agent for grant in project_settings().grants}
+    if principal.agent not in granted:
+        note(f"The agent {one_line(principal.agent)} has no grants yet, so it sees no tools.")
+    elif not principal.scopes:
+        note("The key has no scopes, so it does not see tools that need some. Give --scope S.")
 
 
 @app.command("revoke")

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeVar
@@ -161,14 +162,17 @@ def declared_tools(settings: Settings) -> Registry:
     from counterseal.registry import Registry
 
     progress, registry = Progress(), Registry()
+    contracts: tuple[Discovered, ...] = ()
+    complete = True
     try:
         contracts = discover(settings.tool_paths(), progress=progress)
     except ConfigError as error:
-        fail(str(error))
+        note(str(error))
+        complete = False
     finally:
         progress.done()
     declared = [tool for item in contracts if (tool := item.tool or item.contract) is not None]
-    complete = _register_upstreams(settings, registry) if settings.upstreams else True
+    complete = (not settings.upstreams or _register_upstreams(settings, registry)) and complete
     grants = [table.grant() for table in settings.grants]
     if settings.upstreams:  # some may be for tools that are not accepted yet
         known = {record.name for record in registry.records} | {item.name for item in contracts}
@@ -456,33 +460,38 @@ def principal_for(
     values = dict(declared) if declared else {}
     values |= {name: value for name, value in overrides.items() if value is not None}
     if values.get("tenant") is None:
-        fail(
-            f"The agent {agent!r} has no tenant.",
-            f'Give --tenant T, or write [agents.{agent}] tenant = "T" into {settings.file.name}.',
-        )
+        _fail_without_tenant(settings, agent, "Give --tenant T, or write")
     try:
         return Principal(agent=agent, **values)
     except ValueError as error:
         fail(str(error))
 
 
-def declared_agent(settings: Settings, name: str, option: str) -> Principal:
+def declared_agent(settings: Settings, name: str) -> Principal:
     """Return the principal of `[agents.NAME]`. Clients of the gateway act as this agent."""
     from counterseal.proposal import Principal
 
     declared = settings.agents.get(name)
     if declared is None or declared.tenant is None:
-        what = "has no tenant" if declared else f"is not in {settings.file.name}"
-        fix = f'Write [agents.{name}] tenant = "T" into {settings.file.name}.'
-        others = [] if declared else sorted(settings.agents)
-        fail(
-            f"{option} {name}: the agent {what}.",
-            f"Declared agents: {', '.join(others)}. {fix}" if others else fix,
-        )
+        _fail_without_tenant(settings, name, "Write")
     try:
         return Principal(agent=name, **dict(declared))
     except ValueError as error:
         fail(str(error))
+
+
+def _fail_without_tenant(settings: Settings, agent: str, write: str) -> NoReturn:
+    """End the command. A name that is nowhere in the file is most likely misspelt."""
+    file, declared = settings.file.name, sorted(settings.agents)
+    fix = f'{write} [agents.{agent}] tenant = "T" into {file}.'
+    known = {*declared, *(grant.agent for grant in settings.grants)}
+    if agent in known:
+        what = "has no tenant" if agent in declared else "has grants, but no [agents] table"
+        fail(f"The agent {agent!r} {what} in {file}.", fix)
+    near = get_close_matches(agent, known, n=1)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    listed = f"Agents in it: {', '.join(sorted(known))}. " if known and not near else ""
+    fail(f"There is no agent {agent!r} in {file}.", f"{hint}{listed}{fix}")
 
 
 # Failures of tools -------------------------------------------------------------------------------

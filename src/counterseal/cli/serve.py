@@ -57,7 +57,7 @@ def serve(
     port = settings.gateway.port if port is None else port
     anonymous = None
     if anonymous_as is not None:
-        anonymous = declared_agent(settings, anonymous_as, "--anonymous-as")
+        anonymous = declared_agent(settings, anonymous_as)
         _refuse_anonymous_access(host)
 
     results = sys.stdout
@@ -155,7 +155,7 @@ def mcp(
             known = ", ".join(sorted(settings.agents)) or "none yet"
             missing = "The client's agent is missing. Give it with --as AGENT."
             fail(missing, f"Declared agents: {known}.")
-        principal = declared_agent(settings, agent, "--as")
+        principal = declared_agent(settings, agent)
         if sys.stderr.isatty() and stdin.isatty():
             note("Waiting for an MCP client on standard input. Stop with Ctrl-C.")
         with errors_end_the_command("nothing is served"):

@@ -12,14 +12,17 @@ import logging
 import traceback
 from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, Final
 
+from counterseal.errors import NotSentError, SecretUnavailableError
 from counterseal.masking import NO_MASK, Mask
 
 ACTIVE: Final[ContextVar[Mask]] = ContextVar("counterseal_mask", default=NO_MASK)
 """The mask of the call that runs in this context."""
 
 _TOOL = "counterseal.tool"
+_PACKAGE: Final = Path(__file__).parents[1]
 # A filter sees only records of its own logger, so each logger is listed.
 _LOGGERS = (
     "httpx",
@@ -120,9 +123,22 @@ def call_logger(
 
 
 def masked_trace(error: BaseException, mask: Mask) -> str:
-    """Return the masked traceback with its causes; only the end of a very long one."""
+    """Return the masked traceback with its causes; only the end of a very long one.
+
+    An error of ours that says by itself what an operator has to do has no traceback.
+    """
     try:
+        if _is_sentence(error):
+            return mask.text("".join(traceback.format_exception_only(error)))[-_LONGEST_TRACE:]
         # Masked before it is cut: half a secret would not be recognised.
         return mask.text("".join(traceback.format_exception(error)))[-_LONGEST_TRACE:]
     except Exception:  # noqa: BLE001 - an exception's own code runs here, and may fail too
         return type(error).__name__
+
+
+def _is_sentence(error: BaseException) -> bool:
+    """Return whether a secret is missing or an upstream is down, as our own code has found out."""
+    if not isinstance(error, SecretUnavailableError | NotSentError) or error.__cause__:
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    return not frames or Path(frames[-1].filename).is_relative_to(_PACKAGE)

@@ -248,9 +248,29 @@ def from_environment(tenant: str, name: str) -> str:
     for variable in (own, common):
         if variable in os.environ:
             return os.environ[variable]
-    raise SecretUnavailableError(
-        f"the secret {name} is not configured; set {common}, or {own} for this tenant alone"
-    )
+    alone = "" if tenant == "*" else f", or {own} for this tenant alone"
+    raise SecretUnavailableError(f"the secret {name} is not configured; set {common}{alone}")
+
+
+def why_unconfigured(name: str, directory: Path | None) -> str:
+    """Return what to do about a secret that no tenant has; empty if one has it, or all.
+
+    The secrets are files below the directory, else variables of the environment.
+    """
+    if directory is not None:
+        folders = [directory, *(one for one in directory.iterdir() if one.is_dir())]
+        configured = any((folder / name).exists() for folder in folders)
+        fix = f"put it into {directory / name}"
+    else:
+        try:
+            variable = secret_variable(name)
+        except SecretUnavailableError as error:
+            return str(error)
+        own = f"__{variable.removeprefix(_PREFIX)}"
+        variables = [one for one in os.environ if one.startswith(_PREFIX)]
+        configured = any(one == variable or one.endswith(own) for one in variables)
+        fix = f"set {variable}"
+    return "" if configured else f"the secret {name} is not configured; {fix}"
 
 
 # --- from files -----------------------------------------------------------------------------------

@@ -52,8 +52,8 @@ async def check(ctx: GateContext) -> Decision | Learned:
     try:
         target = await probe(contract.probe, hook_request(ctx, contract, seconds))
     except ProbeError as error:
-        message = "the probe of %s failed in call %s: %s"
-        _log.warning(message, contract.name, ctx.call_id, error.trace)
+        message, extra = "the probe of %s failed in call %s: %s", {"counterseal_trace": error.trace}
+        _log.warning(message, contract.name, ctx.call_id, error.trace, extra=extra)
         return deny(NAME, Code.DEPENDENCY_UNAVAILABLE, "The target's state could not be read.")
     if ctx.takes_over and contract.on_unknown is OnUnknown.RETRY_SAME_KEY:
         # The target may show this very call already; the destination recognises the key.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
@@ -21,11 +21,13 @@ from mcp.server.stdio import stdio_server
 
 from counterseal.config import Settings, open_runtime
 from counterseal.config.build import later_grants, secrets_of, upstream_settings
+from counterseal.execution.secrets import why_unconfigured
 from counterseal.gateway.server import McpServer
 from counterseal.gateway.upstream_contracts import upstream_plans
 from counterseal.gateway.upstream_tools import UpstreamTools, upstream_summaries
 from counterseal.proposal import Principal
 from counterseal.reconcile import Reconciler, Retention
+from counterseal.registry import Registry
 from counterseal.runtime import Runtime
 from counterseal.upstream import Upstreams
 
@@ -71,6 +73,8 @@ async def gateway(
         await stack.enter_async_context(runtime)
         tell(f"store: {_without_credentials(store or settings.store_url() or 'memory:')}")
         tell(f"tools of this project: {len(registered)}")
+        for line in _missing_secrets(settings, runtime):
+            tell(line)
         connections = Upstreams(upstream_settings(settings), secrets=secrets_of(settings))
         await stack.enter_async_context(connections)
         grants = later_grants(settings, registered)
@@ -130,8 +134,30 @@ async def serve_stdio(
         ) as running,
         stdio_server(*files) as (read, write),
     ):
+        for line in withheld_lines(running.runtime.registry, principal):
+            tell(line)
         server = running.server.sdk_server
         await server.run(read, write, server.create_initialization_options())
+
+
+def _missing_secrets(settings: Settings, runtime: Runtime) -> Iterator[str]:
+    """Yield a line for each secret that tools of the project need and no tenant has."""
+    tools: dict[str, set[str]] = {}
+    for record in runtime.registry.records:
+        for name in record.contract.secrets:
+            tools.setdefault(name, set()).add(record.name)
+    for name, needed_by in tools.items():
+        why = why_unconfigured(name, settings.secrets_path())
+        if why:
+            yield f"{', '.join(sorted(needed_by))} can't be called yet: {why}"
+
+
+def withheld_lines(registry: Registry, principal: Principal) -> Iterator[str]:
+    """Yield a line for each granted tool that a caller can't use, and one if it has none at all."""
+    for name, reason in registry.withheld(principal).items():
+        yield f"{principal.agent} can't use {name}: {reason}"
+    if not registry.catalogue(principal, ""):
+        yield f"{principal.agent} has no tools in the tenant {principal.tenant}"
 
 
 def _without_credentials(url: str) -> str:

@@ -223,6 +223,8 @@ class GrantIndex:
 # --- the questions of a call ----------------------------------------------------------------------
 
 _REVERSALS = 20
+_ELSEWHERE = (Reason.NO_GRANT, Reason.OTHER_TENANT, Reason.UNKNOWN)
+"""Why a grant does not concern a principal: it is for another tenant, or for no registered tool."""
 
 
 class VersionSelector:
@@ -317,18 +319,31 @@ class VersionSelector:
         self, principal: Principal, run_id: str, pins: Mapping[str, str] | None = None
     ) -> tuple[RegistryRecord, ...]:
         """Return what a principal may use in a run, by name. Counts and pins nothing."""
-        now, agent = self._now(), principal.agent
-        usable = []
+        granted = self._judged(principal, run_id, pins or {}).values()
+        return tuple(record for record in granted if isinstance(record, RegistryRecord))
+
+    def withheld(self, principal: Principal) -> dict[str, str]:
+        """Return why a principal can't use tools that its agent has grants for, by name.
+
+        For the operator, whose client would otherwise see an empty list without a reason.
+        """
+        granted = self._judged(principal, "", {})
+        refused = {name: one for name, one in granted.items() if isinstance(one, Refusal)}
+        return {name: one.message for name, one in refused.items() if one.reason not in _ELSEWHERE}
+
+    def _judged(
+        self, principal: Principal, run_id: str, pins: Mapping[str, str]
+    ) -> dict[str, RegistryRecord | Refusal]:
+        now, tenant, agent = self._now(), principal.tenant, principal.agent
+        granted: dict[str, RegistryRecord | Refusal] = {}
         for name in sorted(self._grant_index.tools_of(agent)):
-            pin = (pins or {}).get(name)
-            record = self._choose(
-                name, now, tenant=principal.tenant, run_id=run_id, version=pin, agent=agent
-            )
-            if isinstance(record, RegistryRecord) and isinstance(
-                self.authorize(record, principal), Grant
-            ):
-                usable.append(record)
-        return tuple(usable)
+            pin = pins.get(name)
+            record = self._choose(name, now, tenant=tenant, run_id=run_id, version=pin, agent=agent)
+            if isinstance(record, RegistryRecord):
+                grant = self.authorize(record, principal)
+                record = grant if isinstance(grant, Refusal) else record
+            granted[name] = record
+        return granted
 
     def _choose(
         self,

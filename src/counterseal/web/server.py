@@ -28,7 +28,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from counterseal.accounts.sign_in import network_of
 from counterseal.config import ConfigError, Settings
 from counterseal.config.tables import is_loopback
-from counterseal.gateway.running import Gateway, Tell, gateway
+from counterseal.gateway.running import Gateway, Tell, gateway, withheld_lines
 from counterseal.gateway.upstream_tools import upstream_summaries
 from counterseal.proposal import Principal
 from counterseal.web.app import Site, site
@@ -95,6 +95,9 @@ async def serve(
                 limits=RequestLimits(credential=Rate.per(settings.gateway.requests_per_second)),
             )
             endpoints.append(served.mcp)
+            if anonymous is not None:
+                for line in withheld_lines(running.runtime.registry, anonymous):
+                    tell(line)
             server = GatewayServer(
                 served.app,
                 proxies=settings.gateway.trusted_proxies,

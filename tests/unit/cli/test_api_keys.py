@@ -35,6 +35,20 @@ def test_key_is_printed_alone_on_stdout(keys):
     assert key.secret not in result.stderr
 
 
+def test_key_that_would_see_no_tools_says_why(run, write):
+    write("tools.py", "raise SystemExit('the code of the project is not needed')")
+    grant = '[[grants]]\nagent = "bot"\ntool = "find_order"\n'
+    project = f'[tools]\npaths = ["tools.py"]\n[store]\nurl = "sqlite:///calls.db"\n{grant}'
+    write("counterseal.toml", project)
+    result = run("keys", "issue", *HOLDER, *WHY)
+    assert result.exit_code == 0
+    assert "The key has no scopes, so it does not see tools that need some." in result.stderr
+    result = run("keys", "issue", *HOLDER, "--scope", "order:read", *WHY)
+    assert "does not see" not in result.stderr
+    result = run("keys", "issue", "--tenant", "acme", "--agent", "bott", *WHY)
+    assert "The agent bott has no grants yet, so it sees no tools." in result.stderr
+
+
 def test_key_is_issued_for_whom_it_was_asked(keys):
     more = ("--user", "u_7", "--role", "desk", "--scope", "b", "--scope", "a", "--expires", "30")
     made = json.loads(keys("issue", *HOLDER, *more, *WHY, "--json").stdout)

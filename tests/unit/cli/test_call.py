@@ -125,6 +125,22 @@ def test_call_without_an_agent_names_those_that_have_grants(call):
     assert "Agents with grants: intake-agent, notice-agent." in result.stderr
 
 
+def test_misspelt_agent_is_unknown_and_the_nearest_is_named(call):
+    result = call("get_case_summary", CASE, "--as", "intak-agent")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "There is no agent 'intak-agent' in counterseal.toml." in result.stderr
+    assert "Did you mean intake-agent?" in result.stderr
+    assert "Agents in it" in call("get_case_summary", CASE, "--as", "zzz").stderr
+
+
+def test_agent_with_grants_only_has_no_tenant(run, write):
+    write("counterseal.toml", '[[grants]]\nagent = "bot"\ntool = "x"\n')
+    result = run("call", "x", "--as", "bot")
+    assert result.exit_code == 2
+    assert "'bot' has grants, but no [agents] table in counterseal.toml." in result.stderr
+    assert '[agents.bot] tenant = "T"' in result.stderr
+
+
 def test_agent_without_a_tenant_must_be_given_one(call):
     result = call("get_case_summary", CASE, "--as", "stranger")
     assert result.exit_code == 2
@@ -235,6 +251,27 @@ def test_secret_that_is_missing_is_named_with_its_variable(run, write):
     result = run("call", "fetch", "--as", "bot")
     assert result.exit_code == 1
     assert "set COUNTERSEAL_SECRET_API_TOKEN" in result.stderr
+
+
+PROBED = """\
+@tool(
+    effect="internal_mutation", version="1.0.0", owner="shop", probe="fetch", resource="shop",
+    read_back="fetch",
+)
+def alter() -> dict[str, str]:
+    \"\"\"Alter it.\"\"\"
+    return {}
+"""
+
+
+def test_missing_secret_of_a_probe_is_one_line_and_no_traceback(run, write):
+    write("tools.py", TOOL + PROBED)
+    write("counterseal.toml", CONFIG + '[[grants]]\nagent = "bot"\ntool = "alter"\n')
+    result = run("call", "alter", "--as", "bot")
+    assert result.exit_code == 1
+    assert "Traceback" not in result.output
+    (line,) = [one for one in result.stderr.splitlines() if "COUNTERSEAL_SECRET_API_TOKEN" in one]
+    assert line.startswith("Not shown to the agent: SecretUnavailableError: the secret api_token")
 
 
 SLOW = """\

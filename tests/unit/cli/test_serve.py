@@ -123,15 +123,15 @@ def test_anonymous_clients_are_refused_where_others_can_come_from(run, project, 
     [
         (
             ["serve", "--anonymous-as", "ghost"],
-            "ghost: the agent is not in counterseal.toml",
-            "nob",
+            "There is no agent 'ghost' in counterseal.toml",
+            "Agents in it: nobody, shop-agent.",
         ),
         (
             ["serve", "--anonymous-as", "nobody"],
-            "nobody: the agent has no tenant",
+            "The agent 'nobody' has no tenant",
             "[agents.nobody]",
         ),
-        (["mcp", "--as", "ghost"], "--as ghost: the agent is not in", "[agents.ghost] tenant"),
+        (["mcp", "--as", "shop-agnt"], "no agent 'shop-agnt'", "Did you mean shop-agent?"),
         (["mcp"], "The client's agent is missing", "nobody, shop-agent"),
     ],
 )

@@ -17,6 +17,7 @@ import httpcore
 import httpx
 import pytest
 
+from counterseal.errors import NotSentError, SecretUnavailableError
 from counterseal.execution.logs import (
     ACTIVE,
     SecretFilter,
@@ -24,6 +25,7 @@ from counterseal.execution.logs import (
     install,
     masked_trace,
 )
+from counterseal.execution.secrets import Credentials, from_environment
 from counterseal.masking import NO_MASK, Mask
 
 SECRET = 'correct "horse"/bättery+1'
@@ -375,6 +377,22 @@ def test_a_trace_holds_the_whole_chain_and_no_secret():
     for part in ("ConnectionError", "KeyError", "plain", "note [secret.token]", "direct cause"):
         assert part in trace
     assert "in fail" in trace
+
+
+async def test_a_secret_that_is_not_configured_is_a_sentence_and_no_traceback():
+    with pytest.raises(SecretUnavailableError) as missing:
+        await Credentials(from_environment).get("acme", "api_key")
+    (line,) = masked_trace(missing.value, MASK).splitlines()
+    assert "the secret api_key is not configured; set COUNTERSEAL_SECRET_API_KEY" in line
+
+    def broken(tenant, name):
+        return {}[name]
+
+    with pytest.raises(SecretUnavailableError) as bug:
+        await Credentials(broken).get("acme", "api_key")
+    assert "in broken" in masked_trace(bug.value, MASK), "the operator's own code has a bug"
+    own = masked_trace(raised(NotSentError("no line")), MASK)
+    assert "in fail" in own, "a tool's own error has its place"
 
 
 def test_a_long_trace_keeps_its_end_and_no_half_of_a_secret():
