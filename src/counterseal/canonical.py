@@ -19,7 +19,8 @@ import rfc8785
 MAX_DEPTH = 64
 """How deep a JSON value may nest. Deeper values would threaten recursive readers."""
 
-_SAFE_INTEGER = 2**53 - 1
+SAFE_INTEGER: Final = 2**53 - 1
+"""The last integer that every JSON reader reads exactly: many read numbers as doubles."""
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
 _LISTS: Final = (list, tuple)
 
@@ -70,9 +71,7 @@ def _freeze(value: Any, path: tuple[str | int, ...], depth: int) -> Any:
     if isinstance(value, str):
         return _text(value, path)
     if isinstance(value, int):
-        if abs(value) > _SAFE_INTEGER:
-            raise ValueError(f"{_place(path)}: an integer beyond ±(2^53 - 1) is not exact in JSON")
-        return int(value)
+        return int(value) if abs(value) <= SAFE_INTEGER else _double(value, path)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{_place(path)}: NaN and infinities are not JSON")
@@ -87,6 +86,19 @@ def _freeze(value: Any, path: tuple[str | int, ...], depth: int) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_freeze(item, (*path, i), depth - 1) for i, item in enumerate(value))
     raise ValueError(f"{_place(path)}: {type(value).__name__} is not a JSON type")
+
+
+def _double(value: int, path: tuple[str | int, ...]) -> float:
+    """Return a large integer as the double that holds it. ValueError if none does."""
+    try:
+        double = float(value)
+    except OverflowError:
+        double = math.inf
+    if double != value:
+        raise ValueError(
+            f"{_place(path)}: no double holds this integer, so it is not exact in JSON"
+        )
+    return double
 
 
 def _key(key: Any, path: tuple[str | int, ...]) -> str:
@@ -127,9 +139,15 @@ def thaw(value: Any) -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """Return the RFC 8785 form. ValueError for values that can't be hashed safely."""
+    """Return the RFC 8785 form. ValueError for values that can't be hashed safely.
+
+    Equal numbers have one form and others never share one: an integer beyond ±(2^53 - 1) is written
+    as the double that holds it, and refused if none does.
+    """
     try:
         return rfc8785.dumps(value)
+    except rfc8785.IntegerDomainError:
+        return rfc8785.dumps(freeze(value))
     except rfc8785.CanonicalizationError as error:
         raise ValueError(str(error)) from None
 

@@ -17,7 +17,7 @@ from counterseal.call.call import Call, CallServices
 from counterseal.canonical import json_default
 from counterseal.contract.fill import resource_of
 from counterseal.gates.base import EMPTY, GateContext
-from counterseal.gates.parse import is_sound
+from counterseal.gates.parse import sound_copy
 from counterseal.ledger.entry import request_hash
 from counterseal.ledger.rows import VaultRow, new_pointer
 
@@ -122,8 +122,9 @@ def arguments_as_proposed(ctx: GateContext) -> Mapping[str, Any]:
     wrote it, are one operation.
     """
     proposed: object = ctx.proposal.proposed
-    if proposed is not None and isinstance(proposed, Mapping) and is_sound(dict(proposed)):
-        return proposed
+    sound = sound_copy(proposed) if isinstance(proposed, Mapping) else None
+    if sound is not None:
+        return sound
     return ctx.corrections[0].before if ctx.corrections else ctx.arguments
 
 

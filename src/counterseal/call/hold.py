@@ -24,7 +24,7 @@ from counterseal.errors import CountersealError
 from counterseal.execution.probes import ProbeError, ask
 from counterseal.gates.approval import approval_hash, demand_of, ended, hash_of, votes_of
 from counterseal.gates.base import Decision, GateContext, deny, hook_request
-from counterseal.gates.parse import is_sound
+from counterseal.gates.parse import sound_copy
 from counterseal.gates.state import state_seen
 from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation import Observation, Redactor
@@ -249,11 +249,10 @@ def _proposal(ctx: GateContext) -> dict[str, Any]:
     """Return the proposal before corrections; submitted again, it is corrected again."""
     fields = {name: getattr(ctx.proposal, name) for name in _PROPOSAL_FIELDS}
     proposed, config = ctx.proposal.proposed, ctx.proposal.configurable
-    sound = isinstance(proposed, Mapping) and is_sound(dict(proposed))
     return {
         **fields,
         "arguments": ctx.corrections[0].before if ctx.corrections else ctx.arguments,
-        "proposed": proposed if sound else None,
+        "proposed": sound_copy(proposed) if isinstance(proposed, Mapping) else None,
         "configurable": config if can_be_kept(config) else None,
         "run_id": ctx.run.run_id,
     }

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from referencing import Registry, Specification
 from referencing.exceptions import Unresolvable
 
-from counterseal.canonical import pointer
+from counterseal.canonical import SAFE_INTEGER, pointer, thaw
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -238,6 +238,28 @@ def compile_schema(schema: Schema) -> Validator:
             validate_formats=True,
             mask="(hidden)",
         )
+
+
+def exact_integers(schema: Schema) -> dict[str, Any] | None:
+    """Return the schema with every integer limited to ±(2^53 - 1), or None if all of them are.
+
+    JSON Schema counts 1e16 as an integer. JSON readers read it as a double, as which it may be any
+    of several integers.
+    """
+    copy: dict[str, Any] = thaw(schema)
+    changed = False
+    for _, inner in subschemas(copy):
+        types = types_of(inner)
+        if "integer" not in types or "number" in types or not isinstance(inner, dict):
+            continue
+        for word, limit, stricter in (
+            ("minimum", -SAFE_INTEGER, max),
+            ("maximum", SAFE_INTEGER, min),
+        ):
+            bound = stricter(inner.get(word, limit), limit)
+            changed = changed or bound != inner.get(word)
+            inner[word] = bound
+    return copy if changed else None
 
 
 def check_schema(schema: Schema) -> None:

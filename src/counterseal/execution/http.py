@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from pydantic_core import from_json
 
-from counterseal.canonical import pointer
+from counterseal.canonical import canonical, pointer
 from counterseal.contract.bindings import CALL_KEY, HttpBinding, Placeholder, Template, template
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
@@ -152,9 +152,9 @@ def _plain(value: Any, source: Placeholder | None, index: int | None = None) -> 
     """Return a scalar value as plain text, for URLs, headers and forms."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))  # JSON Schema counts 5.0 as an integer
-    if isinstance(value, str | int | float):
+    if isinstance(value, float):
+        return canonical(value).decode()  # 5.0 as "5": JSON Schema counts it as an integer
+    if isinstance(value, str | int):
         text = str(value)
         if text.encode(errors="replace").decode() != text:
             raise UnsendableError("holds half a character", source, index)

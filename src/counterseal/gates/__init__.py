@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from counterseal.contract.effects import RISKS, Effect, RiskClass
 from counterseal.contract.model import Contract, KeepReads
-from counterseal.contract.schemas import compile_schema
+from counterseal.contract.schemas import compile_schema, exact_integers
 from counterseal.execution.executor import Executor, Runner
 from counterseal.execution.http import http_tool
 from counterseal.gates import approval, budget, parse, policy, schema, scope, semantics, state
@@ -56,6 +56,7 @@ def compile_record(
 ) -> CompiledContract:
     """Return what calls of this contract need. ValueError if a schema does not compile."""
     contract = record.contract
+    exact = exact_integers(contract.affordance.input_schema)
     effect = contract.effect or Effect.IRREVERSIBLE
     mutates = contract.mutates
     # The contract may ask for audit, and can't refuse it where its risk class demands it.
@@ -67,6 +68,7 @@ def compile_record(
     return CompiledContract(
         contract=contract,
         input=compile_schema(contract.affordance.input_schema),
+        exact=None if exact is None else compile_schema(exact),
         output=compile_schema(contract.affordance.output_schema),
         mutates=mutates,
         policy=rules,

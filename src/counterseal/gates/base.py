@@ -125,6 +125,8 @@ class GateContext(NamedTuple):
     """The tenant's budgets for one day."""
     arguments: Mapping[str, Any] = EMPTY
     """As parsed; from *semantics* on, as corrected."""
+    has_large_numbers: bool = False
+    """True if the parsed arguments hold whole numbers beyond ±(2^53 - 1)."""
     preview: bool = False
     """True if the call is only judged, and will not be executed."""
     earlier: tuple[ProposedCall, ...] = ()
@@ -197,6 +199,8 @@ class CompiledContract:
 
     contract: Contract
     input: Validator
+    exact: Validator | None
+    """As `input`, with all integers limited to ±(2^53 - 1); None if `input` limits them."""
     output: Validator
     mutates: bool
     policy: CompiledPolicy

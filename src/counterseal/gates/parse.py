@@ -1,21 +1,22 @@
 """The first gate: parses text, bytes or a mapping into arguments.
 
 JSON is not extracted from surrounding text. Whatever two JSON readers could read differently
-(duplicate keys, NaN, integers that a float would round, lone surrogates) is refused, and so is what
-could exhaust a reader (size, depth).
+(duplicate keys, NaN, lone surrogates) is refused, and so is what could exhaust a reader (size,
+depth). Integers beyond ±(2^53 - 1), which readers round differently, become doubles: a schema may
+take those as a `number`, and the schema gate refuses them as an `integer`.
 """
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import jiter
 from pydantic_core import to_json
 
-from counterseal.canonical import MAX_DEPTH, pointer, thaw
+from counterseal.canonical import MAX_DEPTH, SAFE_INTEGER, pointer, thaw
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.envelope import FieldError
@@ -26,7 +27,6 @@ ALLOW: Final = allow(NAME)
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 50_000
 MAX_ID = 512
-_SAFE_INTEGER = 2**53 - 1
 _HALF = re.compile("[\ud800-\udfff]")
 _QUOTED = re.compile(r"[\"`].*[\"`] ?", re.DOTALL)
 _REASON = "The arguments are not one JSON object."
@@ -56,23 +56,37 @@ def check(ctx: GateContext) -> Decision | Learned:
             arguments = dict(raw)
         else:
             arguments = _read(raw)
-        if not _is_plain(arguments):
-            _walk(arguments)
-            arguments = thaw(arguments)  # a copy: the caller may change its own later
-            if kind is not str and len(to_json(arguments)) > MAX_BYTES:
-                return _refusal("", f"more than {MAX_BYTES:,} bytes")
+        if _is_plain(arguments):
+            return Learned(ALLOW, {"arguments": arguments})
+        has_large = _walk(arguments)
+        arguments = _copy(arguments, has_large=has_large)  # the caller may change its own later
+        if kind is not str and len(to_json(arguments)) > MAX_BYTES:
+            return _refusal("", f"more than {MAX_BYTES:,} bytes")
     except _UnsoundError as error:
         return _refusal(error.place, str(error))
-    return Learned(ALLOW, {"arguments": arguments})
+    return Learned(ALLOW, {"arguments": arguments, "has_large_numbers": has_large})
 
 
-def is_sound(arguments: dict[str, Any]) -> bool:
-    """Return True if arguments that were not parsed from text are safe JSON."""
+def sound_copy(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a copy of arguments that were not parsed from text; None if they are not safe JSON."""
     try:
-        _walk(arguments)
+        return _copy(arguments, has_large=_walk(arguments))
     except _UnsoundError:
-        return False
-    return True
+        return None
+
+
+def _copy(arguments: Mapping[str, Any], *, has_large: bool) -> dict[str, Any]:
+    copy: dict[str, Any] = _with_doubles(arguments) if has_large else thaw(arguments)
+    return copy
+
+
+def _with_doubles(value: Any) -> Any:
+    """Return a plain copy in which integers beyond ±(2^53 - 1) are doubles."""
+    if isinstance(value, Mapping):
+        return {key: _with_doubles(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_doubles(item) for item in value]
+    return float(value) if type(value) is int and abs(value) > SAFE_INTEGER else value
 
 
 def _check_ids(proposal: Proposal, run_id: str) -> None:
@@ -159,7 +173,7 @@ def _is_plain(arguments: dict[str, Any]) -> bool:
                 return False
             characters += len(value)
         elif kind is int:
-            if not -_SAFE_INTEGER <= value <= _SAFE_INTEGER:
+            if not -SAFE_INTEGER <= value <= SAFE_INTEGER:
                 return False
         elif kind is not bool and value is not None:
             return False
@@ -169,8 +183,12 @@ def _is_plain(arguments: dict[str, Any]) -> bool:
     return characters * _BYTES_PER_CHARACTER + len(arguments) * _BYTES_PER_ITEM <= MAX_BYTES
 
 
-def _walk(root: dict[str, Any]) -> None:
-    """Check every value once; iterative, so that depth can't exhaust the stack."""
+def _walk(root: Mapping[str, Any]) -> bool:
+    """Check every value once; iterative, so that depth can't exhaust the stack.
+
+    Returns True if there are whole numbers beyond ±(2^53 - 1).
+    """
+    has_large = False
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), root)]
     count = 0
     while waiting:
@@ -184,7 +202,8 @@ def _walk(root: dict[str, Any]) -> None:
             if count + len(waiting) > MAX_VALUES:
                 raise _UnsoundError((), f"more than {MAX_VALUES:,} values")
         else:
-            _scalar(path, value)
+            has_large = _scalar(path, value) or has_large
+    return has_large
 
 
 def _children(
@@ -202,18 +221,17 @@ def _children(
         yield (*path, key), item
 
 
-def _scalar(path: tuple[str | int, ...], value: Any) -> None:
+def _scalar(path: tuple[str | int, ...], value: Any) -> bool:
+    """Check a value that is neither text nor holds others. Returns True for a large number."""
     if value is None or isinstance(value, bool):
-        return
-    if isinstance(value, int):
-        if not -_SAFE_INTEGER <= value <= _SAFE_INTEGER:
-            raise _UnsoundError(path, "an integer beyond ±(2^53 - 1) is not exact in JSON")
-    elif not isinstance(value, float):
+        return False
+    if not isinstance(value, int | float):
         raise _UnsoundError(path, f"{type(value).__name__} is not a JSON type")
-    elif not math.isfinite(value):
-        raise _UnsoundError(path, "NaN and infinities are not JSON")
-    elif abs(value) > _SAFE_INTEGER and value.is_integer():
-        raise _UnsoundError(path, "an integer beyond ±(2^53 - 1) is not exact in JSON")
+    if not abs(value) <= sys.float_info.max:  # which NaN is not, either
+        raise _UnsoundError(
+            path, "must be a number up to ±1.8e308: NaN and infinities are not JSON"
+        )
+    return abs(value) > SAFE_INTEGER
 
 
 def _text(path: tuple[str | int, ...], value: str) -> None:

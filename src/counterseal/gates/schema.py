@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from counterseal.canonical import pointer
 from counterseal.codes import Code
-from counterseal.gates.base import Decision, GateContext, allow, deny
+from counterseal.contract.schemas import Validator
+from counterseal.gates.base import CompiledContract, Decision, GateContext, allow, deny
 from counterseal.gates.parse import kind_of
 from counterseal.observation.envelope import FieldError
 from counterseal.observation.invisible import neutralise
@@ -50,12 +51,24 @@ def check(ctx: GateContext) -> Decision:
     """Deny arguments that do not fit, and a tool that does not exist for this caller."""
     if ctx.compiled is None:
         return _no_such_tool(ctx)
-    if ctx.compiled.input.is_valid(ctx.arguments):
+    refused_by = refusing(ctx.compiled, ctx.arguments, has_large=ctx.has_large_numbers)
+    if refused_by is None:
         return ALLOW
-    errors = tuple(field_errors(ctx.compiled.input, ctx.arguments))
+    errors = tuple(field_errors(refused_by, ctx.arguments))
     codes = {error.code for error in errors}
     code = next(code for code in _ORDER if code.value in codes)
     return deny(NAME, code, _REASONS[code], field_errors=errors)
+
+
+def refusing(
+    compiled: CompiledContract, arguments: Mapping[str, Any], *, has_large: bool
+) -> Validator | None:
+    """Return the validator that refuses these arguments; None if they fit."""
+    if not compiled.input.is_valid(arguments):
+        return compiled.input
+    exact = compiled.exact
+    refused = has_large and exact is not None and not exact.is_valid(arguments)
+    return exact if refused else None
 
 
 def _no_such_tool(ctx: GateContext) -> Decision:

@@ -24,7 +24,8 @@ from counterseal.gates.base import (
     deny,
     require_approval,
 )
-from counterseal.gates.parse import is_sound
+from counterseal.gates.parse import sound_copy
+from counterseal.gates.schema import refusing
 from counterseal.observation.envelope import FieldError
 
 NAME: Final = "semantics"
@@ -107,11 +108,14 @@ def _judged(
 
 
 def _corrected(ctx: GateContext, verdict: Judgement, facts: dict[str, Any]) -> Decision | Learned:
-    corrected = dict(verdict.call.arguments) if verdict.call else {}
+    corrected = sound_copy(verdict.call.arguments) if verdict.call else {}
     compiled = ctx.resolved
     tenant = compiled.contract.tenant_argument
-    foreign = tenant is not None and corrected.get(tenant) != ctx.principal.tenant
-    if foreign or not is_sound(corrected) or not compiled.input.is_valid(corrected):
+    if (
+        corrected is None
+        or (tenant is not None and corrected.get(tenant) != ctx.principal.tenant)
+        or refusing(compiled, corrected, has_large=True) is not None
+    ):
         reason = "A correction of this call would break the tool's schema."
         return deny(NAME, Code.SEMANTIC_INVALIDITY, reason, rule=verdict.corrections[-1].invariant)
     facts |= {"arguments": corrected, "corrections": verdict.corrections}

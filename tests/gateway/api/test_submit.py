@@ -53,7 +53,7 @@ async def test_who_may_not_use_a_tool_is_refused_before_a_key_is_asked_for(api):
 
 @pytest.mark.parametrize(
     "arguments",
-    ['{"a": 1, "a": 1, "b": 2}', '{"a": NaN, "b": 2}', '{"a": 123456789012345678901, "b": 2}'],
+    ['{"a": 1, "a": 1, "b": 2}', '{"a": NaN, "b": 2}', '{"a": 1e999, "b": 2}'],
 )
 async def test_what_readers_read_differently_is_refused_by_the_first_gate_and_on_record(
     api, arguments

@@ -52,8 +52,6 @@ REFUSED = {
     "NaN": '{"a": NaN}',
     "Infinity": '{"a": -Infinity}',
     "a float that overflows": '{"a": 1e999}',
-    "an integer that a float would round": '{"a": 9007199254740993}',
-    "an unsafe integer as a float": '{"a": 9007199254740993.0}',
     "a very long integer": '{"a": ' + "9" * 400 + "}",
     "text before": 'Sure! {"a": 1}',
     "text behind": '{"a": 1} Hope that helps.',
@@ -122,7 +120,7 @@ JSON = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**53) + 1, 2**53 - 1)
-    | st.floats(-1e15, 1e15)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: (
         st.lists(inner, max_size=4)
