@@ -21,6 +21,7 @@ KIND = ("mutates", "announced", "cost", "again", "system", "path", "gates", "con
 """What every event may tell that answers a call."""
 END = (
     *KIND,
+    "status",
     "corrections",
     "attempts",
     "approval_id",
@@ -46,7 +47,7 @@ class Told(NamedTuple):
 GROUPS: dict[str, dict[EventType, Told]] = {
     "A call": {
         EventType.REQUESTED: Told(
-            "It was admitted: approval and budgets are spent.", "`allow`", (*ASKED, *KEPT)
+            "It was admitted: approval and budgets are spent.", "`allow`", ("gates", *ASKED, *KEPT)
         ),
         EventType.STARTED: Told("Written with the one above, before the tool runs.", "`allow`"),
         EventType.SUCCEEDED: Told(
@@ -64,6 +65,16 @@ GROUPS: dict[str, dict[EventType, Told]] = {
         ),
         EventType.REPLAYED: Told(
             "It was answered from what an earlier call did.", "the code", (*KIND[:-1], "of")
+        ),
+        EventType.CORRECTED: Told(
+            "An invariant corrected arguments, in a call or in a plan.",
+            "`correct`",
+            ("invariant", "before", "after", "fields", "plan", "step"),
+        ),
+        EventType.DROPPED: Told(
+            "A step was dropped by an invariant, or is the same as an earlier step of its plan.",
+            "`drop`",
+            ("invariant", "rule", "before", "after", "fields", "plan", "step"),
         ),
     },
     "Gates": {
@@ -103,6 +114,9 @@ GROUPS: dict[str, dict[EventType, Told]] = {
             "The request was not decided in time, or was replaced.",
             "`expired`",
             ("approval_id", "reason"),
+        ),
+        EventType.UNPROVEN: Told(
+            "The caller's approval token proves no approval of this call.", "`refuse`", ("rule",)
         ),
         EventType.APPROVAL_VOID: Told(
             "What was shown has changed, or the approval was not used in time.",
@@ -170,6 +184,7 @@ GROUPS: dict[str, dict[EventType, Told]] = {
     },
 }
 FIELDS = {
+    "after": "the changed arguments afterwards, redacted; `null` for a dropped step",
     "again": "the agent had been refused this tool before, and had not got it right since",
     "announced": "its start was put on record before",
     "approval_id": "the request for approval",
@@ -177,6 +192,7 @@ FIELDS = {
     "at": "when the change was made",
     "attempt": "which attempt comes",
     "attempts": "how many attempts it took, if more than one",
+    "before": "the changed arguments as proposed, of a dropped step all of them; redacted",
     "began": "`false`: the tool was not called",
     "by": "who: approvers, an operator, or the call that reversed it",
     "captured": "where in the vault the arguments are kept, with what the decision depended on",
@@ -196,9 +212,10 @@ FIELDS = {
     "exported": "the calls whose arguments were exported; `*`: all that matched",
     "exhausted": "the agent has used up its tries",
     "failed": "what went wrong",
-    "fields": "the names of wrong fields; never their values",
+    "fields": "the names of wrong or corrected fields; never their values",
     "gate": "which gate, or `ledger`",
     "gates": "each gate with its nanoseconds, and its verdict and rule where it said more than yes",
+    "invariant": "the id of the invariant",
     "key_fingerprint": "a fingerprint of the key, the same in one tenant",
     "justification": "why the voter may approve it",
     "latency_ms": "milliseconds from the proposal to its answer",
@@ -214,6 +231,7 @@ FIELDS = {
     "path": "which [way on](../runs.md#four-paths) was pointed out",
     "payload_hash": "a fingerprint of the arguments as proposed, the same in one tenant",
     "pinned": "the hash of what was accepted",
+    "plan": "the plan, if it was judged as part of one",
     "reason": "why, in words",
     "redactions": "what was taken out of the observation: where, and which rule",
     "resource": "what the call acts on, redacted",
@@ -225,6 +243,8 @@ FIELDS = {
     "server": "the upstream",
     "settled": "`false`: another worker had settled the call by then",
     "source": "where the request came from",
+    "status": "`CANCELLED`: the caller did not wait for the answer; the code says how far it came",
+    "step": "the step's number in the plan",
     "system": "Counterseal made the call itself, to reverse another",
     "tool": "the tool that reverses it; of a quarantine, the upstream's name for it",
     "trace": "where in the vault the trace lies",
@@ -248,9 +268,9 @@ def page() -> str:
     return f"""# Events
 
 What is put on record. The fields that all events have, and how they are kept from being changed,
-are told in [audit](../audit.md); `counterseal audit list --type TYPE` finds them. Arguments,
-outputs and secrets are in none of them. A field of a body is there only where it has something to
-say.
+are told in [audit](../audit.md); `counterseal audit list --type TYPE` finds them. Outputs and
+secrets are in none of them, and arguments only where they were corrected or dropped, redacted. A
+field of a body is there only where it has something to say.
 
 {tables}
 A change of the registry also carries what it is about: the tool, the version, the effect, the

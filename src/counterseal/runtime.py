@@ -30,7 +30,7 @@ from counterseal.call.call import (
     Tenant,
 )
 from counterseal.call.decide import decide, new_call, preview, receive
-from counterseal.call.events import emit_span, refuse, refuse_unrecorded
+from counterseal.call.events import emit_span, note_cancelled, refuse, refuse_unrecorded
 from counterseal.call.execute import execute, observe
 from counterseal.call.recall import recall, wait_for_other_call
 from counterseal.call.settle import settle
@@ -261,6 +261,9 @@ class Runtime:
                         end = await refuse(call, end, self)  # a refusal is recorded, too
             except StoreError as error:
                 end = refuse_unrecorded(call, error, self)
+            except asyncio.CancelledError as error:
+                note_cancelled(call, error, self)  # before it was admitted
+                raise
             if isinstance(end, Observation):
                 emit_span(call, end, self.telemetry)
                 return end
@@ -290,10 +293,18 @@ class Runtime:
         *,
         run_id: str | None = None,
     ) -> Plan:
-        """Return what would become of a plan. Nothing is recorded, held, spent or executed."""
+        """Return what would become of a plan. Nothing is held, spent or executed.
+
+        Corrections and dropped steps are recorded.
+        """
         await self.catch_up()
-        run = await self._find_run(principal, run_id)
-        return await judge_plan(steps, principal, run, self, rules=self.plan_rules, run_id=run_id)
+        run, rules = await self._find_run(principal, run_id), self.plan_rules
+        plan, events = await judge_plan(steps, principal, run, self, rules=rules, run_id=run_id)
+        if events:
+            run = await self._run_of(run_id, principal, self.clock())  # a run on record, as they
+        for event in events:
+            self.store.note(event._replace(caller=event.caller._replace(run_id=run.run_id)))
+        return plan
 
     async def run(
         self,

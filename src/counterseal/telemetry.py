@@ -85,6 +85,7 @@ class Finished(NamedTuple):
     corrected: bool
     refused_by: str | None
     idempotency_hit: bool
+    cancelled: bool
     started: float
     ended: float
 
@@ -148,6 +149,7 @@ class Telemetry:
             "counterseal.tool.side_effect_class": call.risk,
             "counterseal.tool.validation.status": _validation(call),
             "counterseal.tool.error_code": call.code if call.is_error else None,
+            "counterseal.tool.status": "CANCELLED" if call.cancelled else None,
             "counterseal.tool.retryable": call.retryable,
             "counterseal.tool.repairable": call.repairable,
             "counterseal.tool.idempotency_key_hash": (

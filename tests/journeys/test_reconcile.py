@@ -9,17 +9,20 @@ import pytest
 from pydantic import BaseModel, Field
 
 from counterseal import Context, Grant, Proposal, tool
+from counterseal.accounts.users import Person
+from counterseal.call.recall import compensation_key
 from counterseal.codes import Code
 from counterseal.errors import CountersealError, StoreError, ToolFailedError
 from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.observation import Redactor
-from counterseal.operations.attention import NeedsAttention, compensation_key
+from counterseal.operations.attention import NeedsAttention
 from counterseal.reconcile import Reconciler
 from counterseal.runtime import Runtime
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock, someone
+from counterseal.views import TenantView
 from tests.waiting import turns, until
 
 WRITES = {"effect": "draft", "version": "1.0.0", "owner": "tests"}
@@ -166,6 +169,25 @@ async def test_a_destination_that_honours_the_key_is_asked_to_do_it_again(
     assert (replay.ok, replay.idempotency_hit, replay.data["charged"]) == (True, True, 7)
     assert bank.requests == 2
     assert "tool.reconciled" in await types_of(store)
+
+
+@pytest.mark.parametrize("on_unknown", ["escalate", "retry_same_key", "read_back"])
+async def test_after_a_crash_the_calls_page_still_shows_what_its_gates_decided(
+    worker, store, bank, clock, on_unknown
+):
+    declared = {"on_unknown": on_unknown}
+    if on_unknown == "read_back":
+        declared["read_back"] = bank.find
+    seen = await worker(dead=True, **declared).submit(ask(), someone())
+    runtime = worker(**declared)
+    view = TenantView(runtime, Person(name="ann", tenant="acme", roles=frozenset({"viewer"})))
+    for reconciled in (False, True):
+        if reconciled:
+            clock.advance(31)
+            assert await Reconciler(runtime).once()
+        gates = (await view.calls.page(seen.call_id)).gates
+        assert {gate.verdict for gate in gates} == {"allow"}
+        assert [gate.microseconds for gate in gates if gate.gate == "parse"] > [0]
 
 
 async def test_what_the_call_itself_has_changed_does_not_keep_it_from_being_tried_again(
@@ -476,6 +498,73 @@ async def test_a_reversal_that_fails_goes_on_the_operators_list(worker, store, b
     assert (await entry_of(store)).status is EntryStatus.COMPLETED
 
 
+UNDO_KEY = f"undo:refund:{compensation_key(KEY)}"
+
+
+async def reversal_without_an_answer(worker, bank, clock):
+    """A call whose reversal may have taken effect: it broke off, and a person has to find out."""
+    runtime = worker(refund_tool(bank, on_unknown="escalate"), compensation_tool="refund")
+    await runtime.submit(ask(), someone())
+    bank.broken = True
+    people = NeedsAttention(runtime, by="u_ops")
+    await people.compensate("acme", KEY, reason="By mistake.")
+    while "compensation_failed" not in await Reconciler(runtime).once():
+        clock.advance(61)
+    bank.broken = False
+    return runtime, people
+
+
+async def test_a_call_whose_reversal_is_unknown_is_not_repeated_as_a_success(
+    worker, store, bank, clock
+):
+    runtime, _ = await reversal_without_an_answer(worker, bank, clock)
+    repeat = await runtime.submit(ask(), someone())
+    assert (repeat.code, repeat.next_action) == (Code.IDEMPOTENCY_CONFLICT, "escalate")
+    assert repeat.decisions[-1].decision.rule == "reversal-unknown"
+    assert bank.requests == 1
+    preview = await runtime.preview(ask(), someone())
+    assert preview.code == Code.IDEMPOTENCY_CONFLICT
+
+
+async def test_a_call_whose_reversal_did_not_happen_is_a_success_again(worker, store, bank, clock):
+    runtime, people = await reversal_without_an_answer(worker, bank, clock)
+    await people.dismiss("acme", DueKind.COMPENSATE, KEY, reason="Leave it.")
+    assert (await runtime.submit(ask(), someone())).code is Code.IDEMPOTENCY_CONFLICT
+    await people.did_not_happen("acme", UNDO_KEY, reason="Looked at the account.")
+    repeat = await runtime.submit(ask(), someone())
+    assert (repeat.ok, repeat.idempotency_hit) == (True, True)
+
+
+async def test_a_call_whose_reversal_happened_is_told_as_reversed(worker, store, bank, clock):
+    runtime, people = await reversal_without_an_answer(worker, bank, clock)
+    await people.happened("acme", UNDO_KEY, reason="Looked at the account.")
+    assert (await runtime.submit(ask(), someone())).code is Code.IDEMPOTENCY_CONFLICT
+    await people.again("acme", DueKind.COMPENSATE, KEY, reason="It happened.")
+    assert (await Reconciler(runtime).once())["compensated"] == 1
+    assert (await runtime.submit(ask(), someone())).code is Code.STALE_STATE
+
+
+async def test_a_call_that_is_being_reversed_is_not_repeated_as_a_success(worker, store, bank):
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    @tool(**WRITES)
+    async def refund(charge_id: Which) -> dict[str, str]:
+        """Give back what was charged."""
+        began.set()
+        await may_end.wait()
+        return {"refunded": charge_id}
+
+    runtime = worker(refund, compensation_tool="refund")
+    await runtime.submit(ask(), someone())
+    await NeedsAttention(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
+    reversing = asyncio.ensure_future(Reconciler(runtime).once())
+    await began.wait()
+    assert (await runtime.submit(ask(), someone())).code is Code.IDEMPOTENCY_CONFLICT
+    may_end.set()
+    assert (await reversing)["compensated"] == 1
+    assert (await runtime.submit(ask(), someone())).code is Code.STALE_STATE
+
+
 async def test_the_originals_approval_covers_its_reversal(worker, store, bank):
     """And where nobody approved the original, somebody is asked about the reversal."""
     asks = {"effect": "external_notification"}
@@ -601,7 +690,10 @@ async def test_an_agent_can_not_take_the_key_of_a_reversal(worker, store, bank):
     await NeedsAttention(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
     work = await store.find_due("acme", DueKind.COMPENSATE, KEY)
     taken = Proposal(
-        tool="refund", arguments={"charge_id": "ch_9"}, run_id="run_1", key=compensation_key(work)
+        tool="refund",
+        arguments={"charge_id": "ch_9"},
+        run_id="run_1",
+        key=compensation_key(work.key),
     )
     assert (await runtime.submit(taken, someone())).ok
     assert (await Reconciler(runtime).once())["compensated"] == 1

@@ -89,6 +89,9 @@ def test_what_can_be_on_record_is_a_calls_life_and_one_more_for_every_path_and_g
         "approval.rejected",
         "approval.expired",
         "approval.void",
+        "approval.unproven",
+        "tool.corrected",
+        "tool.dropped",
         "tool.started",
         "tool.succeeded",
         "tool.failed",
@@ -305,13 +308,14 @@ async def test_a_replay_is_on_record_as_the_call_that_it_repeats():
     assert event.caller.call_id != before[-1].caller.call_id == event.body["of"]
 
 
-async def test_a_correction_is_counted_and_not_quoted():
+async def test_a_correction_is_an_event_and_is_counted_at_the_end():
     rule = Invariant(
         id="N", rule="A count.", check="has(call.count)", correct={"set": {"count": 7}}
     )
     runtime = runtime_for(fake_tool(input_schema=SCHEMA, invariants=[rule]))
     await runtime.submit(ask(), someone())
-    (event,) = await recorded(runtime)
+    corrected, event = await recorded(runtime)
+    assert corrected.body == {"invariant": "N", "before": {}, "after": {"count": 7}}
     assert event.body["corrections"] == 1
     assert 7 not in event.body.values()
 

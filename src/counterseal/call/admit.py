@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from counterseal.audit import Event, EventType
+from counterseal.audit import EventType
 from counterseal.call.call import DECIDE_AGAIN, Call, CallServices, End
 from counterseal.call.capture import asked, proposal_row
 from counterseal.call.decide import decide_over_budget
-from counterseal.call.events import event
+from counterseal.call.events import decisions_of, event, gate_events
 from counterseal.call.execute import observe
-from counterseal.call.recall import identify, note_repeat, recall, repeated
+from counterseal.call.recall import identify, recall, repeated, replay
 from counterseal.call.settle import write_outcome
 from counterseal.canonical import json_default
 from counterseal.errors import StoreError
@@ -65,11 +65,13 @@ async def admit(call: Call, services: CallServices) -> End | None:
 
 def _request(call: Call, entry: Entry | None, services: CallServices) -> AdmissionRequest:
     """Return the transaction's request: what to spend, reserve and write, and what to re-check."""
-    ctx, events, captured = call.ctx, tuple[Event, ...](), None
+    ctx, events, captured = call.ctx, gate_events(call, services), None
     if ctx.resolved.announced:  # of another read, the event at its end says everything
         captured, place = proposal_row(call, services)
-        requested = event(call, EventType.REQUESTED, "allow", {**asked(call, services), **place})
-        events = (requested, event(call, EventType.STARTED, "allow"))
+        # The gates' decisions, so that they are on record if the process ends here.
+        body = {"gates": decisions_of(call), **asked(call, services), **place}
+        events.append(event(call, EventType.REQUESTED, "allow", body))
+        events.append(event(call, EventType.STARTED, "allow"))
     return AdmissionRequest(
         tenant=call.tenant,
         run_id=ctx.run.run_id,
@@ -125,23 +127,26 @@ async def _reserve(call: Call, request: AdmissionRequest, services: CallServices
     admission = services.tasks.begin(services.store.admit(request))
     try:
         return await asyncio.shield(admission)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
         # Goes on to its end, even if the caller is cancelled once more.
-        await services.tasks.shielded(_release(call, admission, services))
+        await services.tasks.shielded(_release(call, admission, error, services))
         raise
 
 
 async def _release(
-    call: Call, admission: asyncio.Future[Admission], services: CallServices
+    call: Call,
+    admission: asyncio.Future[Admission],
+    error: BaseException,
+    services: CallServices,
 ) -> None:
     """Wait for an admission that no caller waits for, and settle it as not executed."""
     try:
         result = await admission
-    except StoreError as error:
-        services.report(call.call_id, "store", error)
+    except StoreError as failure:
+        services.report(call.call_id, "store", failure)
         return
     if result.refused is None:
-        call.entry = result.entry
+        call.entry, call.cancellation = result.entry, error
         await write_outcome(call, observe(call, services), services)
 
 
@@ -156,7 +161,7 @@ async def _refused(call: Call, admission: Admission, services: CallServices) -> 
             return await recall(call, services, always=True) or DECIDE_AGAIN
         end = repeated(call, admission.entry)
         if isinstance(end, Observation):
-            note_repeat(call, end, services)
+            return await replay(call, admission.entry, end, services)
         return end or DECIDE_AGAIN
     if admission.refused is AdmissionRefusal.EPOCH:
         await services.catch_up()

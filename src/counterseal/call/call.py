@@ -92,6 +92,8 @@ class Call:
     """True for a step of a plan whose target an earlier step may change."""
     refused_by: Decision | None = None
     """The decision that refused the call, once it is recorded."""
+    answered: bool = False
+    """True from when an event is written that answers the call without executing it."""
     attempts_exhausted: bool = False
     """True if the agent has used up its attempts to get this call right."""
 
@@ -116,7 +118,7 @@ class Call:
     reconciled: bool = False
     """True if the outcome was found out by asking the destination."""
     cancellation: BaseException | None = None
-    """What ended the caller's wait while the tool ran; raised after settling."""
+    """What ended the caller's wait; while the tool runs, it is raised after settling."""
     observed: Observed | None = None
     still_running: bool = False
     """True if an abandoned attempt still runs, and keeps the entry's lease."""

@@ -91,7 +91,7 @@ def _facts(call: Call, services: CallServices) -> dict[str, Any]:
         facts["effect"] = contract.effect.value
     if ctx.arguments is EMPTY and contract.affordance.input_schema.get("required"):
         return facts  # the arguments were not valid, so no sentence can be made of them
-    if _kept_for(call, services) == 0:
+    if kept_for(call, services) == 0:
         return facts  # where arguments must not be kept, no sentence of theirs is
     resource = resource_of(contract, ctx.arguments)
     if resource is not None:
@@ -149,7 +149,7 @@ def proposal_row(
     There is no row if contract, tenant or operator do not want one, or if this caller had too many
     proposals refused. A vault that fails must not keep a call from its end.
     """
-    seconds = _kept_for(call, services)
+    seconds = kept_for(call, services)
     if call.resumed or seconds == 0:  # a call that is continued was kept when it came
         return None, {} if call.resumed else {"not_captured": "opted_out"}
     if refused and not services.refused_captures.take(call.ctx.principal, services.clock()):
@@ -171,7 +171,7 @@ def vault_row(
     return VaultRow(call.tenant, new_pointer(call.call_id, services.clock()), sealed, seconds)
 
 
-def _kept_for(call: Call, services: CallServices) -> float | None:
+def kept_for(call: Call, services: CallServices) -> float | None:
     """Return the shortest time that contract, tenant and operator set; None: the vault's own."""
     tenant, record = services.tenants.get(call.tenant), call.ctx.record
     days = [

@@ -8,21 +8,28 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
+from pydantic_core import to_json
+
 from counterseal.audit import Caller, Event, EventType
 from counterseal.call.call import Call, CallServices
-from counterseal.call.capture import keep_proposal
-from counterseal.canonical import canonical
+from counterseal.call.capture import keep_proposal, kept_for
+from counterseal.canonical import canonical, pointer, thaw
 from counterseal.codes import FINAL, Code, Path, Response
+from counterseal.contract.invariants import Correction
 from counterseal.errors import StoreError
 from counterseal.gates import GATES
+from counterseal.gates.approval import refused_token
 from counterseal.gates.base import EMPTY, Decision, GateContext, deny
 from counterseal.ledger.entry import Entry
 from counterseal.ledger.records import Due, Held, HeldStatus
 from counterseal.observation import Observation, neutralise, refusal
+from counterseal.observation.observe import summarise
 from counterseal.proposal import System
 from counterseal.telemetry import Finished, Telemetry, trace_in
 
 NOT_RECORDED: Final = "The record can't be written right now. Nothing was done."
+CANCELLED: Final = "CANCELLED"
+"""Status of a call whose caller did not wait for the answer. Its code says how far it came."""
 UNKNOWN_TOOL: Final = "?"
 """Refusals of tools that do not exist are counted under this name, whatever they are called."""
 # How often a refusal may happen in a run; the last time, the agent is told to escalate.
@@ -40,6 +47,8 @@ _PATH_EVENTS: Final = {
     Path.REPLAN: EventType.REPLAN_ASKED,
     Path.ESCALATE: EventType.ESCALATED,
 }
+_MAX_SHOWN: Final = 8192
+"""Bytes of arguments in one event."""
 _GATE_NAMES: Final = frozenset(gate.name for gate in GATES)
 
 
@@ -101,20 +110,77 @@ def event_body(call: Call, answer: Observation | None = None) -> dict[str, Any]:
     if answer is not None and answer.path is not None:
         body["path"] = answer.path.value
     if call.decisions:
-        body["gates"] = _gates(call)
+        body["gates"] = decisions_of(call)
     if call.resumed:
         body["resumed"] = True
+    if call.cancellation is not None:
+        body["status"] = CANCELLED
     return body
 
 
-def _gates(call: Call) -> dict[str, Any]:
-    """By gate, its nanoseconds; with verdict and rule where it did more than allow."""
+def decisions_of(call: Call) -> dict[str, Any]:
+    """Return, by gate, its nanoseconds; with verdict and rule where it did more than allow."""
     return {
         timed.decision.gate: timed.nanoseconds
         if timed.plain
         else [timed.nanoseconds, str(timed.decision.verdict), timed.decision.rule]
         for timed in call.decisions
     }
+
+
+def gate_events(call: Call, services: CallServices) -> list[Event]:
+    """Return what the gates did beside deciding: each correction, and a refused approval token.
+
+    Events may be kept for longer than arguments: where that time is set, they hold no values.
+    """
+    ctx = call.ctx
+    events = [
+        event(call, EventType.CORRECTED, "correct", correction_body(call, correction, services))
+        for correction in ctx.corrections
+    ]
+    rule = None if ctx.proposal.approval is None else refused_token(ctx)
+    if rule is not None:
+        events.append(event(call, EventType.UNPROVEN, "refuse", {"rule": rule}))
+    return events
+
+
+def correction_body(call: Call, correction: Correction, services: CallServices) -> dict[str, Any]:
+    """Return which invariant changed which arguments, from what to what."""
+    names, why = changed_arguments(correction), {"invariant": correction.invariant}
+    if kept_for(call, services) is not None:
+        return {**why, "fields": [pointer(name) for name in names]}
+    sides = [
+        {name: values[name] for name in names if name in values}
+        for values in (correction.before, correction.after)
+    ]
+    before, after = (_shown_arguments(values, services) for values in sides)
+    return {**why, "before": before, "after": after}
+
+
+def changed_arguments(correction: Correction) -> list[str]:
+    """Return the names of the arguments that a correction added, changed or removed."""
+    before, after = correction.before, correction.after
+    return [
+        name
+        for name in {**before, **after}
+        if (name in before, before.get(name)) != (name in after, after.get(name))
+    ]
+
+
+def dropped_body(
+    call: Call, arguments: Mapping[str, Any], why: Mapping[str, Any], services: CallServices
+) -> dict[str, Any]:
+    """Return which rule dropped a step with which arguments."""
+    if kept_for(call, services) is not None:
+        return {**why, "fields": [pointer(name) for name in arguments]}
+    return {**why, "before": _shown_arguments(arguments, services), "after": None}
+
+
+def _shown_arguments(arguments: Mapping[str, Any], services: CallServices) -> dict[str, Any]:
+    """Return arguments for an event: redacted, and a summary where they are large."""
+    clean: dict[str, Any] = services.redactor.redact(thaw(arguments))[0]
+    size = len(to_json(clean))
+    return clean if size <= _MAX_SHOWN else summarise(clean, size, _MAX_SHOWN, lambda value: value)
 
 
 def shown_config(call: Call, services: CallServices) -> dict[str, Any]:
@@ -158,6 +224,7 @@ def emit_span(call: Call, answer: Observation, telemetry: Telemetry) -> None:
             corrected=bool(ctx.corrections),
             refused_by=call.refused_by.gate if call.refused_by else None,
             idempotency_hit=answer.idempotency_hit,
+            cancelled=call.cancellation is not None,
             started=ctx.now,
             ended=ctx.now + (perf_counter_ns() - call.started_ns) / 1e9,
         )
@@ -170,7 +237,7 @@ def emit_span(call: Call, answer: Observation, telemetry: Telemetry) -> None:
 async def refuse(call: Call, decision: Decision, services: CallServices) -> Observation:
     """Record a refusal and return it as an observation; `escalate` if it happens too often."""
     code = decision.code or Code.UNKNOWN_ERROR
-    call.refused_by = decision
+    call.refused_by, call.answered = decision, True
     if not call.decisions or decision != call.decisions[-1].decision:
         call.add_decision(decision)  # by the ledger, not by a gate
     if decision.voids and decision.approval_id is not None:
@@ -190,12 +257,31 @@ async def refuse(call: Call, decision: Decision, services: CallServices) -> Obse
         body["reason"] = services.redactor.redact(decision.reason)[0]
     if decision.approval_id is not None:
         body["approval_id"] = decision.approval_id
-    events = [event(call, EventType.DENIED, "deny", body)]
+    events = gate_events(call, services)
+    if decision.next_action == "drop_step":
+        why = {"invariant": decision.rule}
+        dropped = dropped_body(call, call.ctx.arguments, why, services)
+        events.append(event(call, EventType.DROPPED, "drop", dropped))
     if decision.gate in _GATE_NAMES:
-        events.insert(0, event(call, EventType.refused_by(decision.gate), "deny", by_gate))
+        events.append(event(call, EventType.refused_by(decision.gate), "deny", by_gate))
+    events.append(event(call, EventType.DENIED, "deny", body))
     answer = await count_refusal(call, answer, services, events)
     note_path(call, answer, services)
     return answer
+
+
+def note_cancelled(call: Call, error: BaseException, services: CallServices) -> None:
+    """Record that the caller was cancelled before the call was admitted, or answered."""
+    if call.answered or call.cancellation is not None:
+        return  # its end is on record
+    call.cancellation = error
+    body = {**event_body(call), **keep_proposal(call, services, refused=True), "began": False}
+    events = [*gate_events(call, services), event(call, EventType.FAILED, Code.TIMEOUT.value, body)]
+    try:
+        for one in events:
+            services.store.note(one)
+    except StoreError as failure:
+        services.report(call.call_id, "store", failure)
 
 
 def refuse_unrecorded(call: Call, error: StoreError, services: CallServices) -> Observation:

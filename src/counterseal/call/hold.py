@@ -15,7 +15,13 @@ from counterseal.approvals.terms import Demand
 from counterseal.audit import EventType
 from counterseal.call.call import DECIDE_AGAIN, Call, CallServices, DecideAgain
 from counterseal.call.capture import keep_proposal
-from counterseal.call.events import event, event_body, refused_observation, shown_config
+from counterseal.call.events import (
+    event,
+    event_body,
+    gate_events,
+    refused_observation,
+    shown_config,
+)
 from counterseal.canonical import freeze, json_default, pointer, thaw
 from counterseal.codes import Code
 from counterseal.contract.approval_terms import Pattern, Then
@@ -82,7 +88,8 @@ async def hold(
     body = {"rule": demand.rule, "approval_id": request.approval_id}
     body |= shown_config(call, services) | event_body(call) | keep_proposal(call, services)
     required = event(call, EventType.APPROVAL_REQUIRED, "require_approval", body)
-    held = await services.store.hold(request, [required], services.notices(request))
+    events, call.answered = [*gate_events(call, services), required], True
+    held = await services.store.hold(request, events, services.notices(request))
     if held.approval_id == request.approval_id:
         await _supersede(call, services)
     if held.status is HeldStatus.APPROVED and ctx.now < held.expires_at:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from time import monotonic
 from typing import Final
 
@@ -20,7 +21,7 @@ from counterseal.execution.probes import ProbeError
 from counterseal.gates import semantics
 from counterseal.gates.base import Decision, Learned, Verdict, deny
 from counterseal.ledger import entry as ledger
-from counterseal.ledger.entry import Answer, Entry, Phase, adrift
+from counterseal.ledger.entry import Answer, Entry, EntryStatus, Phase, adrift
 from counterseal.ledger.records import HeldStatus
 from counterseal.ledger.requests import Memory, SettlementRequest
 from counterseal.observation import Observation
@@ -118,10 +119,58 @@ def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
     return deny("ledger", code, reason, rule=_IN_PROGRESS, retry_after=_RETRY_AFTER)
 
 
-def note_repeat(call: Call, answer: Observation, services: CallServices) -> None:
-    """Record that a call was answered with the outcome of an earlier one."""
+async def replay(
+    call: Call, entry: Entry, answer: Observation, services: CallServices
+) -> Decision | Observation:
+    """Answer with the outcome of an earlier call, and record that; unless it may be reversed."""
+    doubt = await _reversal_in_doubt(call, entry, services) if answer.ok else None
+    if doubt is not None or call.ctx.preview:
+        return doubt or answer
     body = {**event_body(call), "of": answer.call_id}
     services.store.note(event(call, EventType.REPLAYED, answer.code.value, body))
+    if answer.ok:
+        return answer
+    # The repetition of a failed call is the same mistake once more.
+    counted = await count_refusal(call, answer, services)
+    if counted is not answer:
+        note_path(call, counted, services)
+    return counted
+
+
+async def _reversal_in_doubt(call: Call, entry: Entry, services: CallServices) -> Decision | None:
+    """Return a denial if a reversal of the earlier call has begun and is not known to be undone.
+
+    A reversal that succeeded makes the entry COMPENSATED soon after; one that certainly had no
+    effect leaves the outcome as it is.
+    """
+    try:
+        contract = call.ctx.registry.get(entry.tool, entry.version).contract
+    except RegistryError:
+        contract = call.contract
+    undo = contract.transactional.compensation_tool
+    status, generation = EntryStatus.FAILED_FINAL, 0
+    while undo is not None and status is EntryStatus.FAILED_FINAL:
+        key = f"undo:{undo}:{compensation_key(entry.key, generation)}"
+        kept = await services.store.look_up(entry.tenant, key)
+        if kept is None or kept.entry.status is EntryStatus.FAILED_RETRYABLE:
+            return None
+        status, generation = kept.entry.status, generation + 1
+        if status is not EntryStatus.FAILED_FINAL:
+            reason = "This call took effect, and it is not known whether it was reversed since."
+            stuck = kept.entry.phase is Phase.ESCALATED or status is EntryStatus.EXPIRED
+            action = "escalate" if stuck else None
+            code, rule = Code.IDEMPOTENCY_CONFLICT, "reversal-unknown"
+            return deny("ledger", code, reason, rule=rule, next_action=action)
+    return None
+
+
+def compensation_key(key: str, generation: int = 0) -> str:
+    """Return the key of a compensation, derived from the original's key.
+
+    An operator who tries a compensation again that has failed for good begins a new generation.
+    """
+    text = f"{key}\0{generation}" if generation else key
+    return sha256(text.encode()).hexdigest()
 
 
 def _must_be_named(call: Call) -> bool:
@@ -147,16 +196,7 @@ async def _known(call: Call, entry: Entry, services: CallServices) -> Decision |
     """Answer from the entry, after asking the destination where the outcome is unknown."""
     end = repeated(call, entry)
     if isinstance(end, Observation):
-        if call.ctx.preview:
-            return end
-        note_repeat(call, end, services)
-        if end.ok:
-            return end
-        # The repetition of a failed call is the same mistake once more.
-        counted = await count_refusal(call, end, services)
-        if counted is not end:
-            note_path(call, counted, services)
-        return counted
+        return await replay(call, entry, end, services)
     if end is not None or call.takes_over is None:
         return end
     call.takes_over = None

@@ -1,6 +1,7 @@
 """`counterseal plan`: check a whole plan, and see what becomes of each step.
 
-Asks the gates about every step and executes none. Nothing is written to the project's store.
+Asks the gates about every step and executes none. What they correct or drop is recorded, as for any
+plan.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def plan(
 
     FILE is a list of steps, each with `tool` and `arguments`; or a mapping with `steps` and an
     `objective`. Tools, grants, policy and plan rules come from counterseal.toml. Nothing is
-    executed or stored. Exits with 1 if the plan is rejected.
+    executed; corrections and dropped steps are recorded. Exits with 1 if the plan is rejected.
     """
     settings = project_settings()
     if agent is None:

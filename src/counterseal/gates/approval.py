@@ -29,7 +29,15 @@ from counterseal.approvals.tokens import check as check_token
 from counterseal.canonical import canonical, digest
 from counterseal.codes import Code
 from counterseal.contract.approval_terms import Pattern, Then
-from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, require_approval
+from counterseal.gates.base import (
+    EMPTY,
+    Decision,
+    GateContext,
+    Learned,
+    allow,
+    deny,
+    require_approval,
+)
 from counterseal.keys import KeyRing, Purpose, Signer
 from counterseal.ledger.holds import stands
 from counterseal.ledger.records import Held, HeldStatus
@@ -44,6 +52,8 @@ _ENDED = {
     HeldStatus.EXPIRED: "The request for approval expired.",
 }
 _MAX_COMMENT = 300
+_NOT_OURS: Final = ("malformed", "algorithm", "forged", "unknown-key", "scope")
+"""Why a token is none that this project has issued."""
 _SIGNATURE: Final = "signature"
 _SIGNED: Final = (
     *("tenant", "approval_id", "approval_hash", "contract_hash", "tool", "version", "key"),
@@ -164,6 +174,38 @@ def _denied_as_unproven(ctx: GateContext, held: Held, required: Decision) -> Dec
         # a clock that is behind, nor for a token that the caller has passed in.
         voids=given is None and reason not in ("unknown-key", "early"),
     )
+
+
+def refused_token(ctx: GateContext) -> str | None:
+    """Return a rule that says why the caller's approval token is not valid for this call.
+
+    None if it is valid, if a gate has refused it already, or if no approval is required and the
+    token is one of ours.
+    """
+    token, ring, compiled = ctx.proposal.approval, ctx.keys, ctx.compiled
+    if token is None or ctx.approval_id is not None:
+        return None
+    if ring is None or not has_keys(ring):
+        return "token-unknown-key"
+    parsed = compiled is not None and ctx.arguments is not EMPTY
+    held = request_for(ctx) if parsed else None
+    if held is not None and held.status is HeldStatus.APPROVED:
+        return None  # `_denied_as_unproven` has looked at it
+    expected = ApprovedCall(
+        approval_id=held.approval_id if held else "",
+        trace_id=held.trace_id if held else "",
+        tenant=ctx.principal.tenant,
+        tool_name=compiled.contract.name if compiled else "",
+        tool_version=compiled.contract.version if compiled else "",
+        contract_hash=compiled.contract.hash if compiled else "",
+        payload_hash=approval_hash(ctx) if parsed else "",
+    )
+    try:
+        check_token(token, ring, expected, approvers=1, may_approve=lambda _: True, now=ctx.now)
+    except TokenError as error:
+        ours = error.why not in _NOT_OURS
+        return None if ours and not ctx.approvals else f"token-{error.why}"
+    return "token-used"
 
 
 def ended(held: Held, demand: Decision, now: float, run_id: str | None = None) -> Decision | None:

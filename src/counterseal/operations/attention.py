@@ -5,7 +5,6 @@ That is unknown outcomes, failed verifications and failed compensations.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from counterseal.audit import Event, EventType
 from counterseal.call.admit import unpack
 from counterseal.call.call import CallServices
 from counterseal.call.events import caller_of
+from counterseal.call.recall import compensation_key
 from counterseal.call.settle import due_for
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
@@ -109,7 +109,7 @@ class NeedsAttention:
     async def _failed_for_good(self, work: Due) -> bool:
         contract = self._services.registry.get(work.tool, work.version).contract
         undo = contract.transactional.compensation_tool
-        key = f"undo:{undo}:{compensation_key(work)}"
+        key = f"undo:{undo}:{compensation_key(work.key, work.body.get('generation', 0))}"
         kept = await self._services.store.look_up(work.tenant, key)
         return kept is not None and kept.entry.status is EntryStatus.FAILED_FINAL
 
@@ -193,16 +193,6 @@ class NeedsAttention:
         caller, body = caller_of(about, "operator", self._by), {"reason": _checked(reason)}
         now = self._services.clock()
         return Event(EventType.RECONCILED, caller, now, decision, body=body)
-
-
-def compensation_key(work: Due) -> str:
-    """Return the key of a compensation, derived from the original's key.
-
-    An operator who tries a compensation again that has failed for good begins a new generation.
-    """
-    generation = work.body.get("generation", 0)
-    text = f"{work.key}\0{generation}" if generation else work.key
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _checked(reason: str) -> str:

@@ -13,18 +13,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
+from random import getrandbits
 from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic_core import to_json
 
+from counterseal.audit import Event, EventType
 from counterseal.call.call import Call, CallServices, Preview
 from counterseal.call.capture import arguments_as_proposed
 from counterseal.call.decide import PlannedSpending, new_call, preview
-from counterseal.call.events import shown_name
+from counterseal.call.events import (
+    changed_arguments,
+    correction_body,
+    dropped_body,
+    event,
+    shown_name,
+)
 from counterseal.canonical import pointer, thaw
 from counterseal.codes import Code
 from counterseal.contract.invariants import Correction, ProposedCall
+from counterseal.gates import semantics
 from counterseal.gates.base import GateContext, Verdict
 from counterseal.ledger import entry as ledger
 from counterseal.ledger.records import RunRecord
@@ -166,16 +175,11 @@ class Plan:
 def changes(correction: Correction) -> list[dict[str, Any]]:
     """Return the arguments that a correction changed; `before` or `after` may be missing."""
     before, after = correction.before, correction.after
-    names = [
-        name
-        for name in {**before, **after}
-        if (name in before, before.get(name)) != (name in after, after.get(name))
-    ]
     return [
         {"field": pointer(name)}
         | ({"before": thaw(before[name])} if name in before else {})
         | ({"after": thaw(after[name])} if name in after else {})
-        for name in names
+        for name in changed_arguments(correction)
     ]
 
 
@@ -226,17 +230,17 @@ async def judge_plan(
     *,
     rules: Iterable[PlanRule] = (),
     run_id: str | None = None,
-) -> Plan:
-    """Return what would become of each step. Nothing is recorded, held, spent or executed.
+) -> tuple[Plan, list[Event]]:
+    """Return what would become of each step, and an event of each correction and dropped step.
 
-    `run_id` is the run as the caller named it.
+    Nothing is recorded, held, spent or executed. `run_id` is the run as the caller named it.
     """
     judge = _Judge(principal, run, run_id, services)
     judged = [await judge.step(n, step) for n, step in enumerate(_listed(steps), 1)]
     facts = _facts(principal, run)
     kept = tuple(ProposedCall(step.tool, step.arguments) for step in judged if step.kept)
     broken = tuple(rule for rule in rules if rule.broken_by(kept, facts))
-    return Plan(steps=tuple(judged), broken=broken)
+    return Plan(steps=tuple(judged), broken=broken), judge.events
 
 
 def _listed(steps: Any) -> Iterable[Any]:
@@ -283,6 +287,8 @@ class _Judge:
         """By key: the hashes of the earlier steps' arguments, as proposed and as corrected."""
         self._bytes = 0
         self._spending = PlannedSpending(defaultdict(float), defaultdict(float), mutates=False)
+        self._plan_id = f"plan_{int(services.clock() * 1000):011x}{getrandbits(52):013x}"
+        self.events: list[Event] = []
 
     async def step(self, number: int, step: Any) -> PlannedStep:
         await asyncio.sleep(0)  # a long plan must not block the event loop
@@ -307,7 +313,23 @@ class _Judge:
             judged = self._too_large(call.ctx, judged) or judged
         if judged.kept:
             self._take(call.ctx, judged)
+        self._note(call, judged)
         return judged
+
+    def _note(self, call: Call, step: PlannedStep) -> None:
+        """Add an event of each correction of a step, or of its being dropped."""
+        for correction in step.corrections:
+            body = correction_body(call, correction, self._services)
+            self._add_event(event(call, EventType.CORRECTED, "correct", body), step)
+        if step.fate is Fate.DROP:
+            why = {"invariant" if step.gate == semantics.NAME else "rule": step.rule}
+            body = dropped_body(call, step.arguments, why, self._services)
+            self._add_event(event(call, EventType.DROPPED, "drop", body), step)
+
+    def _add_event(self, noted: Event, step: PlannedStep) -> None:
+        body = {"plan": self._plan_id, "step": step.number, **noted.body}
+        # No call was made: a step becomes one when it is submitted.
+        self.events.append(noted._replace(caller=noted.caller._replace(call_id=""), body=body))
 
     def _too_large(self, ctx: GateContext, step: PlannedStep) -> PlannedStep | None:
         """Reject a step with which all steps are too large: each one sees all before it."""

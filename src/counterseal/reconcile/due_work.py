@@ -17,6 +17,7 @@ from counterseal.call.call import Call
 from counterseal.call.events import caller_of, event
 from counterseal.call.execute import read_back
 from counterseal.call.hold import held_call
+from counterseal.call.recall import compensation_key
 from counterseal.call.resume import contract_for, probe_target, resumed_call
 from counterseal.call.settle import open_text, pause_after
 from counterseal.canonical import at
@@ -31,7 +32,7 @@ from counterseal.ledger.records import Due, Held, HeldStatus
 from counterseal.ledger.requests import FinishRequest, StoredEntry
 from counterseal.observation import Observation, refusal
 from counterseal.observation.observation import from_stored, stored
-from counterseal.operations.attention import COMPENSATION_AGENT, compensation_key
+from counterseal.operations.attention import COMPENSATION_AGENT
 from counterseal.proposal import Proposal, System
 from counterseal.reconcile.unknown import run_of
 from counterseal.registry import Refusal, RegistryRecord
@@ -171,7 +172,7 @@ async def compensate(runtime: Runtime, work: Due) -> str:
             tool=undo.name,
             arguments=arguments,
             run_id=f"undo_{hashlib.sha256(work.key.encode()).hexdigest()[:24]}",
-            key=compensation_key(work),
+            key=compensation_key(work.key, work.body.get("generation", 0)),
             version=undo.version,
         ),
         System(

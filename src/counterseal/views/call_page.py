@@ -22,7 +22,7 @@ from counterseal.errors import RegistryError
 from counterseal.gates import GATES
 from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.records import DueKind, Held
-from counterseal.ledger.requests import StoredEntry
+from counterseal.ledger.requests import EventFilter, StoredEntry
 from counterseal.observation.envelope import (
     ExecutionMetadata,
     ResultPayload,
@@ -65,6 +65,10 @@ class CallRow(RowModel):
     at: Moment = Field(description="When it was answered.")
     type: str = Field(description="The event that says so, such as tool.succeeded.")
     code: str | None = Field(description="One of the 21 codes; null while it is in progress.")
+    status: str | None = Field(
+        description="CANCELLED: the caller did not wait for the answer; the code says how far the "
+        "call came. Else null."
+    )
     gate: str | None = Field(description="The gate that refused it.")
     approval_id: str | None
     replayed: bool = Field(description="Answered from an earlier call with the same key.")
@@ -204,6 +208,15 @@ class CallPage(RowModel):
     trace_id: str
     copy_as: CopyAs
 
+    @property
+    def in_progress(self) -> bool:
+        """True until nothing more is to come: no answer, no decision, no work that is due."""
+        approval, ledger = self.approval, self.ledger
+        waits = approval is not None and approval.status in ("waiting", "approved")
+        pending = ledger is not None and ledger.status == EntryStatus.PENDING
+        due = any(row and row.state == "due" for row in (self.verification, self.compensation))
+        return self.call.code is None or pending or waits or due
+
 
 class ResponseVector(RowModel):
     """What to do about a code."""
@@ -315,6 +328,7 @@ def call_row(event: Event) -> CallRow:
         at=utc(event.occurred_at),
         type=event.type.value,
         code=filed(event.type, event.decision, body)[0],
+        status=_text(body.get("status")),
         gate=_text(body.get("gate")),
         approval_id=_text(body.get("approval_id")),
         replayed=event.type is EventType.REPLAYED,
@@ -340,15 +354,18 @@ def last_event(events: Events) -> Event:
 async def call_page(runtime: Runtime, tenant: str, events: Events) -> CallPage:
     """Return the page of the call that these events belong to. There must be at least one."""
     end = last_event(events)
-    row, body = call_row(end), end.body
-    kept = await runtime.store.look_up_call(tenant, str(body.get("of") or row.call_id))
+    row, body, first = call_row(end), end.body, events
+    executed = _text(body.get("of")) or row.call_id
+    if executed != row.call_id:  # what came after the effect is on record for that call
+        first = await runtime.store.search(tenant, EventFilter(call_id=executed))
+    kept = await runtime.store.look_up_call(tenant, executed)
     shown = await ModelInput.of_call(runtime, tenant, end, kept)
     held = await _held(runtime, tenant, events)
     observation = None if shown.record is None else without_decisions(shown.record)
     return CallPage(
         call=row,
         asked=_asked(events),
-        gates=list(_gates(end)),
+        gates=list(_gates(events, end)),
         attempts=list(_attempts(events, row)),
         approval=None if held is None else approval_row(runtime, held),
         votes=[] if held is None else list(_votes(held)),
@@ -358,8 +375,8 @@ async def call_page(runtime: Runtime, tenant: str, events: Events) -> CallPage:
         cut=shown.cut,
         not_kept=shown.not_kept,
         redactions=[RedactionRow(**one) for one in (shown.record or body).get("redactions", ())],
-        verification=await _verification(runtime, tenant, events, kept),
-        compensation=await _compensation(runtime, tenant, events, kept),
+        verification=await _verification(runtime, tenant, first, kept),
+        compensation=await _compensation(runtime, tenant, first, kept),
         events=[event_row(event_id, event) for event_id, event in events],
         trace_id=row.trace_id,
         copy_as=_commands(row.call_id, tenant),
@@ -396,10 +413,16 @@ def _commands(call_id: str, tenant: str) -> CopyAs:
     )
 
 
-def _gates(end: Event) -> Iterator[GateRow]:
-    """Yield a row for every gate, and one for the ledger where it decided the call."""
-    stored = end.body.get("gates")
-    decisions: Mapping[str, Any] = stored if isinstance(stored, Mapping) else {}
+def _gates(events: Events, end: Event) -> Iterator[GateRow]:
+    """Yield a row for every gate, and one for the ledger where it decided the call.
+
+    A worker that continues a call asks only some gates again, and an operator none: the others'
+    decisions are those that were recorded when the call was admitted.
+    """
+    decisions: dict[str, Any] = {}
+    for _, event in events:
+        stored = event.body.get("gates")
+        decisions.update(stored if isinstance(stored, Mapping) else {})
     names = [gate.name for gate in GATES]
     for name in [*names, *(other for other in decisions if other not in names)]:
         yield _gate(name, decisions.get(name), end.body)

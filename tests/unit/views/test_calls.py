@@ -1,9 +1,16 @@
 """Calls at a view: which there were, and one call's whole story."""
 
+import asyncio
+
 import pytest
 
+from counterseal import Grant
+from counterseal.reconcile import Reconciler
+from counterseal.testing import HANG, fake_tool
 from counterseal.views.base import NotFoundError
 from counterseal.views.calls import CallSearch
+from tests.unit.views.conftest import NUMBER, OUTPUT
+from tests.waiting import until
 
 
 async def test_a_row_says_what_became_of_a_call(office):
@@ -109,6 +116,54 @@ async def test_a_replay_is_a_row_of_its_own_that_leads_to_what_the_first_call_di
     page = await office.view().calls.page(again.call_id)
     assert page.ledger.call_id == first.call_id != again.call_id
     assert page.text == first.for_model()
+
+
+async def test_a_replayed_call_has_come_to_its_end_and_tells_of_the_first_calls_verification(
+    office,
+):
+    record = fake_tool(
+        "record",
+        {"ok": True},
+        effect="internal_mutation",
+        input_schema=NUMBER,
+        output_schema=OUTPUT,
+        probe=lambda n: {"ok": True},
+        expected={"ok": True},
+    )
+    office.runtime.register(record.tool, grants=[Grant(agent="agent", tool="record")])
+    first = await office.call("record", key="k")
+    again = await office.call("record", key="k")
+    assert again.idempotency_hit
+    view = office.view()
+    (row,) = [row for row in (await view.calls.search()).items if row.replayed]
+    assert (await view.calls.page(row.call_id)).in_progress, "the verification is due"
+    assert (await Reconciler(office.runtime).once())["verified"] == 1
+    for call_id in (first.call_id, row.call_id):
+        page = await view.calls.page(call_id)
+        assert (page.verification.state, page.in_progress) == ("verified", False)
+
+
+async def test_a_call_that_only_its_caller_can_verify_has_come_to_its_end(office):
+    office.runtime.register(
+        fake_tool("tell", effect="internal_mutation", input_schema=NUMBER).tool,
+        grants=[Grant(agent="agent", tool="tell")],
+    )
+    seen = await office.call("tell")
+    page = await office.view().calls.page(seen.call_id)
+    assert (page.verification.state, page.in_progress) == ("required", False)
+
+
+async def test_a_call_in_progress_shows_the_decisions_of_its_gates(office):
+    slow = fake_tool("slow", HANG, effect="draft", input_schema=NUMBER, output_schema=OUTPUT)
+    office.runtime.register(slow.tool, grants=[Grant(agent="agent", tool="slow")])
+    call = asyncio.ensure_future(office.call("slow"))
+    await until(lambda: slow.calls)
+    _, event = (await office.runtime.store.events("acme"))[0]
+    page = await office.view().calls.page(event.caller.call_id)
+    assert page.in_progress
+    assert {gate.verdict for gate in page.gates} == {"allow"}
+    call.cancel()
+    await asyncio.wait({call})
 
 
 async def test_what_was_held_shows_its_request_and_its_votes(office):

@@ -109,8 +109,6 @@ def _more(request: PageRequest, cursor: str | None) -> str | None:
 
 # --- one call -------------------------------------------------------------------------------------
 
-_DUE: Final = ("due", "required")
-
 
 async def show(request: PageRequest) -> Response:
     """Show everything on record about a call."""
@@ -154,10 +152,7 @@ async def _call(
 def _live_key(page: CallPage) -> str | None:
     """Return a text that changes whenever the page does; None once the call has ended."""
     ledger, approval = page.ledger, page.approval
-    waits = approval is not None and approval.status in ("waiting", "approved")
-    due = any(row and row.state in _DUE for row in (page.verification, page.compensation))
-    pending = ledger is not None and ledger.status == "PENDING"
-    if page.call.code is not None and not (pending or waits or due):
+    if not page.in_progress:
         return None
     return f"{len(page.events)} {approval and approval.approved} {ledger and ledger.phase}"
 
