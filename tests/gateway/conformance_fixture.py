@@ -264,7 +264,9 @@ if __name__ == "__main__":
     way.add_argument("--port", type=int, help="serve streamable HTTP there; 0 is any free port")
     way.add_argument("--stdio", action="store_true")
     parser.add_argument("--token", help="what a request over HTTP has to bear")
+    parser.add_argument("--by-request", action="store_true", help="ask by requests, always")
     chosen = parser.parse_args()
+    World.asks_by_request = chosen.by_request
     if chosen.stdio:
         anyio.run(serve_stdio)
     else:

@@ -30,6 +30,9 @@ Context = ServerRequestContext[Any, Any]
 class World:
     """What can change while the server runs, and who hears of it."""
 
+    asks_by_request = False
+    """Whether it asks by requests of its own in every revision, as the SDK's own server does."""
+
     def __init__(self) -> None:
         self.bus = InMemorySubscriptionBus()
         self.more_tools = False
@@ -95,7 +98,7 @@ async def ask(call: Call, state: str | None = None, **requests: types.InputReque
                 f"The client does not declare what {one.method} takes",
                 {"requiredCapabilities": wanted},
             )
-    if not call.modern:
+    if not call.modern or call.world.asks_by_request:
         return {key: await _send(call.ctx, one) for key, one in requests.items()}
     given = call.params.input_responses or {}
     fits = (isinstance(given.get(k), _WANTED[type(one)].result) for k, one in requests.items())

@@ -97,6 +97,21 @@ def test_gateway_passes_every_required_scenario_and_all_others_that_the_sdk_pass
     assert warned(outcomes).keys() == NOT_DONE[revision].keys(), warned(outcomes)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["stdio", "http"])
+def test_client_of_2025_keeps_questions_of_an_upstream_that_asks_only_by_requests(
+    tmp_path, accepted, way
+):
+    with fixture_server("--by-request") as behind:
+        command = fixture_command("--stdio", "--by-request")
+        upstream = {"url": behind} if way == "http" else {"command": command}
+        with served(project(tmp_path, accepted, **upstream, relay=EVERYTHING)) as url:
+            outcomes = run_suite(url, "2025-11-25")
+    assert unmet(outcomes) == {}
+    assert passed(outcomes) >= required("2025-11-25")
+    assert failed(outcomes) == {}
+
+
 async def answer(context, params):
     raise AssertionError("nobody may ask this client")
 

@@ -230,6 +230,10 @@ class AgentClient(Protocol):
     @property
     def traceparent(self) -> str | None: ...
 
+    @property
+    def protocol_version(self) -> str:
+        """The revision of MCP that it speaks; empty where there is no client."""
+
     def can(self, capability: str) -> bool:
         """Return whether it supports `elicitation`, `elicitation.url`, `sampling` or `roots`."""
 
@@ -257,6 +261,7 @@ class _NoClient:
     """Stands in for the client of a call that has none: library use, resumed calls."""
 
     traceparent: str | None = None
+    protocol_version = ""
 
     def can(self, capability: str) -> bool:
         return False

@@ -98,6 +98,10 @@ class CallClient:
     def traceparent(self) -> str | None:
         return traceparent(self.ctx)
 
+    @property
+    def protocol_version(self) -> str:
+        return self.ctx.protocol_version
+
     def can(self, capability: str) -> bool:
         capabilities = self.ctx.session.client_capabilities
         if capabilities is None:

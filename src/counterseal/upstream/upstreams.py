@@ -2,9 +2,9 @@
 
 For each tenant that has credentials of its own, or for all tenants together, one connection is
 always kept up, and opened again when it is lost. It serves all requests, as long as questions of
-the upstream need not be told apart. Where the upstream may ask questions, and its revision does not
-say to which call a question belongs, each call gets a connection to itself, and more are opened, up
-to a limit.
+the upstream need not be told apart. Where the upstream may ask questions, and its revision or the
+client's does not say to which call a question belongs, each call gets a connection to itself, and
+more are opened, up to a limit.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 import mcp_types
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from counterseal.canonical import thaw
 from counterseal.contract.declare import Tool
@@ -54,6 +55,8 @@ _log = logging.getLogger(__name__)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _STEADY: Final = 5.0
 """Seconds after which a connection counts as good. After a shorter one there is a pause."""
+_EARLIER_AGAIN: Final = 60.0
+"""Seconds after which an upstream is asked again for an earlier revision that it refused."""
 _CLOSE: Final = 6.0
 """Seconds that closing a connection may take, SIGKILL included."""
 
@@ -172,7 +175,7 @@ class ConnectionPool:
     def __init__(
         self,
         settings: UpstreamSettings,
-        make: Callable[[], UpstreamConnection],
+        make: Callable[..., UpstreamConnection],
         up: Callable[[UpstreamConnection], None],
     ) -> None:
         self._settings = settings
@@ -180,6 +183,8 @@ class ConnectionPool:
         self._extra: dict[UpstreamConnection, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
         self.main = PersistentConnection(settings.name, make, up)
+        self._modern_until = 0.0
+        """Until when the upstream is not asked for an earlier revision, which it has refused."""
         self.in_use = 0
         self.used_at = 0.0
 
@@ -194,10 +199,12 @@ class ConnectionPool:
         self.in_use += 1
         try:
             connection = await self.main.get(seconds)
-            if connection.modern or not self._settings.relay:
+            shares = connection.modern and not self._takes_requests(client)
+            if self._settings.relay and not shares:
+                connection = await self._exclusive(connection, until)
+            if not connection.busy:
                 yield connection
                 return
-            connection = await self._exclusive(until)
             connection.questions.begin(client)
             try:
                 yield connection
@@ -209,14 +216,28 @@ class ConnectionPool:
             self.in_use -= 1
             self.used_at = loop.time()
 
-    async def _exclusive(self, until: float) -> UpstreamConnection:
+    def _takes_requests(self, client: AgentClient) -> bool:
+        """Return True for a client of an earlier revision that can answer what may be asked.
+
+        Many servers of both revisions ask only by requests of their own, and those need a
+        connection of an earlier revision.
+        """
+        earlier = client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        return earlier and any(map(client.can, self._settings.relay))
+
+    async def _exclusive(self, main: UpstreamConnection, until: float) -> UpstreamConnection:
+        """Return a connection of an earlier revision for one call; `main` if there is none."""
+        loop = asyncio.get_running_loop()
         while True:
-            every = [self.main.connection, *self._extra]
-            free = next((each for each in every if each and each.up and not each.busy), None)
+            main = self.main.connection or main
+            earlier = [each for each in (main, *self._extra) if not each.modern]
+            free = next((each for each in earlier if each.up and not each.busy), None)
             if free is not None:
                 free.busy = True
                 return free
-            if len(self._extra) + 1 < self._settings.connections:
+            if main.modern and loop.time() < self._modern_until:
+                return main
+            if len(earlier) < self._settings.connections:
                 self._open_extra()
             freed = self._freed
             try:
@@ -229,15 +250,25 @@ class ConnectionPool:
                 ) from None
 
     def _open_extra(self) -> None:
-        connection = self._make()
-        running = connection.run(lambda _: self._wake())
+        connection = self._make(legacy=True)
+        running = connection.run(self._extra_up)
         task = asyncio.get_running_loop().create_task(running, context=contextvars.Context())
         self._extra[connection] = task
         task.add_done_callback(lambda _: self._extra_ended(connection))
 
+    def _extra_up(self, connection: UpstreamConnection) -> None:
+        if connection.modern:  # it has refused the handshake
+            connection.end("the upstream speaks no earlier revision")
+        else:
+            self._wake()
+
     def _extra_ended(self, connection: UpstreamConnection) -> None:
         self._extra.pop(connection, None)
-        if connection.up_since is not None:
+        refused = connection.modern or connection.up_since is None
+        if refused:
+            self._modern_until = asyncio.get_running_loop().time() + _EARLIER_AGAIN
+        main = self.main.connection
+        if not refused or (main is not None and main.modern):
             self._wake()
 
     def _wake(self) -> None:
@@ -427,14 +458,14 @@ class Upstream:
         pool.used_at = asyncio.get_running_loop().time()
         return pool
 
-    def _connection(self, tenant: str) -> UpstreamConnection:
+    def _connection(self, tenant: str, *, legacy: bool = False) -> UpstreamConnection:
         return UpstreamConnection(
             self.settings,
             credentials=partial(self._resolve, tenant),
             changed=self._report_change,
             subscribed=self._subscribed.setdefault(tenant, set()),
             refused=partial(self._credentials.forget, tenant),
-            legacy=self._legacy,
+            legacy=legacy or self._legacy,
         )
 
     async def _resolve(self, tenant: str) -> dict[str, str]:

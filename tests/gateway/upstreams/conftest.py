@@ -111,10 +111,11 @@ class Services:
 class ClientInFront:
     """A client in front, that answers as it is told and remembers what it was asked."""
 
-    def __init__(self, *can, traceparent=None, **answers):
+    def __init__(self, *can, traceparent=None, protocol_version="2026-07-28", **answers):
         self._can = can
         self._answers = answers
         self.traceparent = traceparent
+        self.protocol_version = protocol_version
         self.asked = []
         self.logged = []
         self.waiting = asyncio.Event()

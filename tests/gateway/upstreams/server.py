@@ -58,6 +58,8 @@ REGION = {
 }
 PAGE = 100
 WIRE = os.dup(1)
+BY_REQUEST: list[bool] = []
+"""Not empty if it asks by requests of its own in every revision, as most servers do."""
 
 
 def said(*texts, **structured):
@@ -99,7 +101,7 @@ async def asked(ctx, params, name):
             "The client can't",
             {"requiredCapabilities": {key: {} for key in capability}},
         )
-    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and not BY_REQUEST:
         return (params.input_responses or {}).get("the-key")
     related = ServerMessageMetadata(related_request_id=ctx.request_id)
     return await ctx.session.send_request(request, kind, metadata=related)
@@ -279,7 +281,7 @@ def gone(headers, forgotten, forget):
     return session in forgotten
 
 
-def guarded(app, *, token=None, legacy=False, forget=None):
+def guarded(app, *, token=None, legacy=False, modern=False, forget=None):
     """The same application behind a door, for requests as they should be."""
     forgotten = set()
 
@@ -289,7 +291,7 @@ def guarded(app, *, token=None, legacy=False, forget=None):
         if scope["type"] == "http":
             if token is not None and headers.get(b"authorization") != f"Bearer {token}".encode():
                 answer = Response(status_code=401)
-            elif legacy and headers.get(b"mcp-protocol-version") == b"2026-07-28":
+            elif modern if headers.get(b"mcp-protocol-version") != b"2026-07-28" else legacy:
                 answer = Response(status_code=400)
             elif forget is not None and gone(headers, forgotten, forget):
                 answer = Response(status_code=404)
@@ -306,6 +308,7 @@ def serve_http(chosen):
         app,
         token=chosen.token,
         legacy=chosen.legacy,
+        modern=chosen.modern,
         forget=chosen.forget,
     )
     with socket.socket() as listening:
@@ -320,12 +323,15 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int)
     parser.add_argument("--stdio", action="store_true")
     parser.add_argument("--legacy", action="store_true")
+    parser.add_argument("--modern", action="store_true")
+    parser.add_argument("--by-request", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--tools", type=int, default=0)
     parser.add_argument("--token")
     parser.add_argument("--forget", help="while this file is there, the next session is forgotten")
     parser.add_argument("--banner")
     chosen = parser.parse_args()
+    BY_REQUEST += [True] if chosen.by_request else []
     if chosen.banner:
         print(chosen.banner, flush=True)  # noqa: T201 - what a server should not do, and many do
     if chosen.stdio:

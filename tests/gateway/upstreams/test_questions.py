@@ -47,6 +47,54 @@ async def test_what_an_upstream_asks_is_answered_by_the_client_in_front(standing
     assert key == ("the-key" if era == "modern" else "")
 
 
+def of_2025(*can):
+    front = everything()
+    front.protocol_version = "2025-11-25"
+    if can:
+        front.can = lambda capability: capability in can
+    return front
+
+
+@pytest.mark.parametrize("way", ["website", "program"])
+async def test_a_server_of_both_revisions_asks_a_client_of_2025_by_requests(standing, way):
+    site = program("--by-request", relay=ALL) if way == "program" else None
+    settings = site or standing("--by-request").settings(relay=ALL)
+    async with connected(settings) as upstream:
+        assert upstream.version == "2026-07-28"
+        with in_front(of_2025()) as front:
+            both = (upstream.call(name, {}, context=call_context()) for name in ("ask", "sample"))
+            given, said = await asyncio.gather(*both)
+        with in_front(everything()), pytest.raises((ToolFailedError, NotSentError)):
+            await upstream.call("ask", {}, context=call_context())
+    assert json.loads(text_of(given))["content"] == {"name": "Ada"}
+    assert json.loads(text_of(said))["content"]["text"] == "Hm."
+    assert sorted(method for method, _, _ in front.asked) == [
+        "elicitation/create",
+        "sampling/createMessage",
+    ]
+
+
+async def test_a_server_of_2026_alone_asks_a_client_of_2025_in_its_own_way(standing):
+    async with connected(standing("--modern").settings(relay=ALL)) as upstream:
+        for _ in range(2):
+            with in_front(of_2025()) as front:
+                given = text_of(await upstream.call("ask", {}, context=call_context()))
+            assert json.loads(given)["content"] == {"name": "Ada"}
+            assert [name for _, _, name in front.asked] == ["the-key"]
+
+
+async def test_a_client_of_2025_that_can_not_be_asked_shares_the_connection_of_all():
+    async with connected(program("--by-request", relay=frozenset({"sampling"}))) as upstream:
+        with in_front(everything()):
+            shared = await upstream.call("echo", {}, context=call_context())
+        with in_front(of_2025("elicitation")):
+            same = await upstream.call("echo", {}, context=call_context())
+        with in_front(of_2025("sampling")):
+            own = await upstream.call("echo", {}, context=call_context())
+    pids = [each["structuredContent"]["pid"] for each in (shared, same, own)]
+    assert pids[0] == pids[1] != pids[2]
+
+
 @pytest.mark.parametrize("options", [(), ("--legacy",)])
 async def test_a_program_may_ask_too(options):
     settings = program(*options, relay=frozenset({"elicitation"}))
