@@ -187,13 +187,29 @@ async def test_a_world_that_json_can_hardly_tell_can_be_shown_all_the_same(
     assert (await runtime.submit(letter("k"), agent())).ok
 
 
-async def test_origins_that_make_no_sense_are_left_out(open_office):
+@pytest.mark.parametrize(
+    ("origins", "place", "message"),
+    [
+        ({"/recipient": "trustd"}, "/recipient", "origins: must be one of: user, trusted, untru"),
+        ({"/recipient": object()}, "/recipient", "origins: must be one of: user, trusted, untru"),
+        ({"/gone": "user"}, "", "origins: '/gone' must be a JSON Pointer to a given argument"),
+        ({"recipient": "user"}, "", "origins: 'recipient' must be a JSON Pointer"),
+        ({"/draft_id/²": "user"}, "", "origins: '/draft_id/²' must be a JSON Pointer"),
+        ({"\ud800": "user"}, "", r"origins: '\ud800' must be a JSON Pointer"),
+        ({7: "user"}, "", "origins: a key must be a JSON Pointer"),
+        ("user", "", "origins: must map JSON Pointers to words"),
+        (7, "", "origins: must map JSON Pointers to words"),
+    ],
+)
+async def test_origins_that_make_no_sense_are_refused(open_office, origins, place, message):
     runtime = await open_office()
-    some = {"/recipient": object(), "/draft_id": "user", "/gone": "user", "\ud800": "user", 7: 7}
-    for number, origins in enumerate((some, "user", 7, {"/draft_id/²": "user"})):
-        seen = await runtime.submit(letter(f"k{number}", origins=origins), agent())
-        packet = await runtime.approvals.get("acme", seen.approval_id)
-        assert packet.origins == ({"/draft_id": "user"} if number == 0 else {})
+    seen = await runtime.submit(letter("k", origins=origins), agent())
+    assert (seen.code, seen.repair) == (Code.STRUCTURAL_VIOLATION, True)
+    error = seen.errors[-1]
+    assert error.field == place
+    assert error.message.startswith(message)
+    assert "JSON object" not in seen.for_model(), "the arguments themselves are sound"
+    assert not await runtime.approvals.list("acme")
 
 
 # --- who may answer -------------------------------------------------------------------------------

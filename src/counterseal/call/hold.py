@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from random import getrandbits
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,7 @@ from counterseal.call.events import (
     refused_observation,
     shown_config,
 )
-from counterseal.canonical import freeze, json_default, pointer, thaw
+from counterseal.canonical import freeze, json_default, thaw
 from counterseal.codes import Code
 from counterseal.contract.approval_terms import Pattern, Then
 from counterseal.contract.model import Contract
@@ -30,7 +30,7 @@ from counterseal.errors import CountersealError
 from counterseal.execution.probes import ProbeError, ask
 from counterseal.gates.approval import approval_hash, demand_of, ended, hash_of, votes_of
 from counterseal.gates.base import Decision, GateContext, deny, hook_request
-from counterseal.gates.parse import sound_copy
+from counterseal.gates.parse import ORIGINS, places, sound_copy
 from counterseal.gates.state import state_seen
 from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation import Observation, Redactor
@@ -51,8 +51,6 @@ _OVERTAKEN: Final = {
     HeldStatus.WAITING: (HeldStatus.EXPIRED, EventType.APPROVAL_EXPIRED),
     HeldStatus.APPROVED: (HeldStatus.VOID, EventType.APPROVAL_VOID),
 }
-_ORIGINS: Final = ("user", "trusted", "untrusted")
-"""From the least suspicious to the most."""
 _DISTINCTIVE: Final = 4
 """A text of this many characters does not equal another one by accident."""
 _UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError)
@@ -288,10 +286,9 @@ def _origins(ctx: GateContext) -> dict[str, str]:
 
     Where the two differ, the more suspicious one counts.
     """
-    named: Any = ctx.proposal.origins
-    places = set(_places(ctx.arguments)) if named and isinstance(named, Mapping) else set()
-    known = {place: named[place] for place in places if place in named}
-    origins = {place: str(word) for place, word in known.items() if word in _ORIGINS}
+    named = ctx.proposal.origins or {}
+    known = set(places(ctx.arguments)) if named else ()  # as corrected; *parse* saw the others
+    origins = {place: word for place, word in named.items() if place in known}
     state: dict[str, str] = {}
     for key, value in ctx.run.state.items():
         if isinstance(value, str) and len(value) >= _DISTINCTIVE:
@@ -303,20 +300,8 @@ def _origins(ctx: GateContext) -> dict[str, str]:
     return origins
 
 
-def _places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
-    """Yield a JSON Pointer to every part of a value."""
-    inside: Any = ()
-    if isinstance(value, Mapping):
-        inside = value.items()
-    elif isinstance(value, list | tuple):
-        inside = enumerate(value)
-    for key, item in inside:
-        yield pointer(*path, key)
-        yield from _places(item, (*path, key))
-
-
 def _worse(origin: str, other: str | None) -> str:
-    return origin if other is None else max(origin, other, key=_ORIGINS.index)
+    return origin if other is None else max(origin, other, key=ORIGINS.index)
 
 
 # --- a state within bounds ------------------------------------------------------------------------

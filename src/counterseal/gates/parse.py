@@ -3,7 +3,8 @@
 JSON is not extracted from surrounding text. Whatever two JSON readers could read differently
 (duplicate keys, NaN, lone surrogates) is refused, and so is what could exhaust a reader (size,
 depth). Integers beyond ±(2^53 - 1), which readers round differently, become doubles: a schema may
-take those as a `number`, and the schema gate refuses them as an `integer`.
+take those as a `number`, and the schema gate refuses them as an `integer`. What a caller says about
+the origins of arguments is checked here too, as it names places in them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _HALF = re.compile("[\ud800-\udfff]")
 _QUOTED = re.compile(r"[\"`].*[\"`] ?", re.DOTALL)
 _REASON = "The arguments are not one JSON object."
 _NO_IDS = (None,) * 5
+ORIGINS: Final = ("user", "trusted", "untrusted")
+"""Where an argument came from, from the least suspicious to the most."""
 _BYTES_PER_CHARACTER = 6
 """Most bytes that an ASCII character takes in JSON."""
 _BYTES_PER_ITEM = 24
@@ -57,14 +60,16 @@ def check(ctx: GateContext) -> Decision | Learned:
         else:
             arguments = _read(raw)
         if _is_plain(arguments):
-            return Learned(ALLOW, {"arguments": arguments})
+            fault = _origins_fault(proposal, arguments)
+            return fault or Learned(ALLOW, {"arguments": arguments})
         has_large = _walk(arguments)
         arguments = _copy(arguments, has_large=has_large)  # the caller may change its own later
         if kind is not str and len(to_json(arguments)) > MAX_BYTES:
             return _refusal("", f"more than {MAX_BYTES:,} bytes")
     except _UnsoundError as error:
         return _refusal(error.place, str(error))
-    return Learned(ALLOW, {"arguments": arguments, "has_large_numbers": has_large})
+    learned = {"arguments": arguments, "has_large_numbers": has_large}
+    return _origins_fault(proposal, arguments) or Learned(ALLOW, learned)
 
 
 def sound_copy(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -109,6 +114,46 @@ def _check_ids(proposal: Proposal, run_id: str) -> None:
     version = proposal.expected_version
     if version is not None and not _is_version(version):
         raise _UnsoundError((), "the expected version must be an integer or a text")
+
+
+def _origins_fault(proposal: Proposal, arguments: Mapping[str, Any]) -> Decision | None:
+    """Return a denial if origins are not one of the words, each at a place of the arguments.
+
+    A misspelt one must not be dropped: approvers would take an untrusted value for another.
+    """
+    origins: Any = proposal.origins
+    if origins is None:
+        return None
+    if not isinstance(origins, Mapping):
+        return _origins_refusal("", "must map JSON Pointers to words", type(origins).__name__)
+    # A plan may have taken an argument away since its place was checked.
+    known = set(places(arguments)) if proposal.proposed is None else origins.keys()
+    words = ", ".join(ORIGINS)
+    for place, word in origins.items():
+        if place not in known:
+            shown = f"{place[:80]!r}" if isinstance(place, str) else "a key"
+            return _origins_refusal("", f"{shown} must be a JSON Pointer to a given argument")
+        if word not in ORIGINS:
+            return _origins_refusal(place, f"must be one of: {words}")
+    return None
+
+
+def _origins_refusal(place: str, message: str, actual: str = "") -> Decision:
+    code = Code.STRUCTURAL_VIOLATION
+    error = FieldError(place, f"origins: {message}", code.value, actual=actual)
+    return deny(NAME, code, "The origins of the arguments are not valid.", field_errors=(error,))
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
+    """Yield a JSON Pointer to every part of a value."""
+    inside: Any = ()
+    if isinstance(value, Mapping):
+        inside = value.items()
+    elif isinstance(value, list | tuple):
+        inside = enumerate(value)
+    for key, item in inside:
+        yield pointer(*path, key)
+        yield from places(item, (*path, key))
 
 
 def _is_version(value: object) -> bool:
