@@ -12,6 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
+from pydantic_core import from_json
+
+from counterseal.canonical import at
 from counterseal.codes import FINAL, Path
 from counterseal.observation import Observation
 from counterseal.proposal import Principal, Proposal, names_arguments
@@ -159,11 +162,47 @@ def _next(first: Proposal, answer: object) -> Proposal | None:
         return None
     tool, arguments = choice
     # A repaired call is another call: it has its own id, and its key stands for other arguments.
-    repaired = replace(first, tool=tool, arguments=arguments, call_id=None, proposed=None)
+    repaired = replace(
+        first,
+        tool=tool,
+        arguments=arguments,
+        call_id=None,
+        proposed=None,
+        origins=_origins(first, arguments),
+    )
     if tool == first.tool:
         return repaired
     # Both belong to the first tool and its target.
     return replace(repaired, version=None, expected_version=None)
+
+
+def _origins(first: Proposal, arguments: object) -> Any:
+    """Return the origins without those of arguments that the model took away or rewrote.
+
+    What was untrusted stays so while it is there. Wrong origins stay, for the first gate to refuse.
+    """
+    if not isinstance(first.origins, Mapping):
+        return first.origins
+    before, now = _read(first.arguments), _read(arguments)
+
+    def stays(place: object, word: object) -> bool:
+        was = at(before, place) if isinstance(place, str) else None
+        if was is None:
+            return True
+        value = at(now, str(place))
+        return bool(value == was) or (word == "untrusted" and value is not None)
+
+    return {place: word for place, word in first.origins.items() if stays(place, word)}
+
+
+def _read(arguments: object) -> object:
+    """Return arguments as an object, also if they came as text; None if they are not JSON."""
+    if not isinstance(arguments, str | bytes):
+        return arguments
+    try:
+        return from_json(arguments)
+    except ValueError:
+        return None
 
 
 def _choice(first: Proposal, answer: object) -> tuple[str, Any] | None:

@@ -1,6 +1,6 @@
 """A scripted model that errs in many ways: most are mended, the rest end within bounds."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -436,7 +436,7 @@ async def test_a_spent_refusal_says_so_in_every_form():
     assert seen.record()["path"] == "escalate"
     feedback = seen.feedback()
     assert (feedback["repairable"], feedback["next_action"]) == (False, "escalate")
-    assert "/n" in {error["field"] for error in feedback["field_errors"]}, "it still says why"
+    assert "n" in {error["field"] for error in feedback["field_errors"]}, "it still says why"
     assert "next action: escalate" in seen.for_model()
 
 
@@ -564,3 +564,23 @@ async def test_a_refused_approval_leads_back_to_the_planner_and_a_waiting_one_to
     await runtime.store.decide("acme", waiting.approval_id, HeldStatus.REJECTED, [])
     refused = await runtime.submit(ask("send"), someone())
     assert (refused.path, refused.response.requires_approval) == (REPLAN, False)
+
+
+async def test_a_repaired_call_keeps_only_the_origins_that_still_hold():
+    text = {"type": "string", "description": "A word."}
+    names = ("who", "where", "why", "how")
+    schema = {"type": "object", "properties": dict.fromkeys(names, text), "maxProperties": 3}
+    schema["additionalProperties"] = False
+    runtime = runtime_for(fake_tool(input_schema=schema))
+
+    async def model(_feedback):
+        return {"arguments": {"who": "anna", "where": "here", "why": "because"}}
+
+    origins = {"/who": "user", "/where": "untrusted", "/why": "user", "/how": "trusted"}
+    first = ask(arguments={"who": "anna", "where": "?", "why": "?", "how": "?"}, origins=origins)
+    end = await RepairLoop(model).run(runtime, first, someone())
+    assert end.ok, end.observation.errors
+    assert end.proposal.origins == {"/who": "user", "/where": "untrusted"}
+    wrong = replace(first, arguments='{"how": 1}', origins={"/nowhere": "user"})
+    end = await RepairLoop(model, attempts=2).run(runtime, wrong, someone())
+    assert end.observation.code is Code.STRUCTURAL_VIOLATION, "wrong ones are not dropped"

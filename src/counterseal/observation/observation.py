@@ -192,7 +192,15 @@ class Observation(NamedTuple):
         return cls(*from_stored(kept, **changes))
 
     def feedback(self) -> dict[str, Any]:
-        """Return what a repair loop needs: the wrong fields, and the next action."""
+        """Return what a repair loop needs: the wrong fields, and the next action.
+
+        Errors that name a field come first. The sentence of the code, which every refusal begins
+        with, is left out where other errors say more.
+        """
+        whole = [error for error in self.errors if not error.field]
+        named = [error for error in self.errors if error.field]
+        if len(self.errors) > 1:
+            whole = [error for error in whole if error.message != sentence_for(self.code)]
         return {
             "validation_status": "passed" if self.ok else "failed",
             "error_code": None if self.ok else self.code.value,
@@ -200,12 +208,13 @@ class Observation(NamedTuple):
             "retryable": self.response.retryable,
             "field_errors": [
                 {
-                    "field": error.field,
+                    "field": _name(error.field),
+                    "path": error.field,
                     "expected": error.expected,
                     "actual": error.actual,
                     "message": error.message,
                 }
-                for error in self.errors
+                for error in (*named, *whole)
             ],
             "next_action": self.next_action,
             "path": self.path.value if self.path else None,
@@ -217,6 +226,12 @@ class Observation(NamedTuple):
         The same observation always gives the same text.
         """
         return "\n".join(_lines(self))
+
+
+def _name(place: str) -> str | None:
+    """Return a JSON Pointer as people write it (`lines.0.cents`); None for the whole."""
+    parts = place.split("/")[1:]
+    return ".".join(part.replace("~1", "/").replace("~0", "~") for part in parts) or None
 
 
 # --- text for a model -----------------------------------------------------------------------------

@@ -111,11 +111,41 @@ def test_feedback_tells_a_repair_loop_what_to_mend():
         "repairable": True,
         "retryable": False,
         "field_errors": [
-            {"field": "/a", "expected": "at most 3", "actual": "4", "message": "is too long"}
+            {
+                "field": "a",
+                "path": "/a",
+                "expected": "at most 3",
+                "actual": "4",
+                "message": "is too long",
+            }
         ],
         "next_action": "repair_arguments",
         "path": "repair",
     }
+
+
+def test_feedback_begins_with_the_fields_and_names_them_as_people_do():
+    code = Code.TYPE_MISMATCH
+    errors = (
+        FieldError("", sentence_for(code), code.value),
+        FieldError("", "a rule about the whole", "a-rule"),
+        FieldError("/invoice_id", "must be string", code.value),
+        FieldError("/lines/0/a~1b", "must be integer", code.value),
+    )
+    told = full(code, errors=errors).feedback()["field_errors"]
+    assert [(error["field"], error["path"]) for error in told] == [
+        ("invoice_id", "/invoice_id"),
+        ("lines.0.a/b", "/lines/0/a~1b"),
+        (None, ""),
+    ]
+    assert told[-1]["message"] == "a rule about the whole", "the code says the other one"
+
+
+def test_feedback_about_the_whole_alone_says_what_is_wrong():
+    code = Code.SYNTACTIC_PARSE_FAIL
+    errors = (FieldError("", sentence_for(code), code.value),)
+    (told,) = full(code, errors=errors).feedback()["field_errors"]
+    assert (told["field"], told["message"]) == (None, sentence_for(code))
 
 
 @pytest.mark.parametrize("code", Code)
