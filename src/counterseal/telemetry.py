@@ -66,11 +66,17 @@ def _histogram(name: str) -> metrics.Histogram:
     return meter.create_histogram(name, unit="s", explicit_bucket_boundaries_advisory=_BUCKETS)
 
 
+_METHODS: Final = {"resource": "resources/read", "prompt": "prompts/get"}
+"""The requests behind calls that execute no tool."""
+
+
 class Finished(NamedTuple):
     """What a span says about an answered call."""
 
     tenant: str
     tool: str
+    kind: str
+    """`tool`, or `resource` or `prompt` of an upstream."""
     version: str
     call_id: str
     risk: str
@@ -128,7 +134,7 @@ class Telemetry:
     def _span(self, call: Finished) -> None:
         tracer = trace.get_tracer("counterseal")
         span = tracer.start_span(
-            f"execute_tool {call.tool}",
+            f"{_METHODS.get(call.kind, 'execute_tool')} {call.tool}",
             context=_parent(call),
             kind=SpanKind.INTERNAL,
             start_time=int(call.started * 1e9),
@@ -139,11 +145,14 @@ class Telemetry:
         span.end(end_time=int(call.ended * 1e9))
 
     def _attributes(self, call: Finished) -> dict[str, Any]:
+        is_tool = call.kind not in _METHODS
         attributes = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": call.tool,
-            "gen_ai.tool.call.id": call.call_id,
-            "gen_ai.tool.type": "function",
+            "gen_ai.operation.name": "execute_tool" if is_tool else None,
+            "gen_ai.tool.name": call.tool if is_tool else None,
+            "gen_ai.tool.call.id": call.call_id if is_tool else None,
+            "gen_ai.tool.type": "function" if is_tool else None,
+            "mcp.method.name": _METHODS.get(call.kind),
+            "counterseal.call.id": None if is_tool else call.call_id,
             "error.type": call.code if call.is_error else None,
             "counterseal.tool.version": call.version,
             "counterseal.tool.side_effect_class": call.risk,

@@ -34,6 +34,20 @@ async def never(ctx, params):
     await anyio.sleep_forever()
 
 
+async def tools(ctx, params):
+    schema = {"type": "object", "properties": {}}
+    return types.ListToolsResult(
+        tools=[types.Tool(name=name, input_schema=schema) for name in ("get_both", "get_data")]
+    )
+
+
+async def call(ctx, params):
+    texts = [types.TextContent(text="Four.")] if params.name == "get_both" else []
+    secret = {"count": 4, "mail": "token sk-ant-api03-" + "a" * 80}
+    return types.CallToolResult(content=texts, structured_content=secret)
+
+
+plain = Server("plain", on_list_tools=tools, on_call_tool=call)
 good = Server("good", on_list_resources=resources, on_list_prompts=prompts)
 slow = Server("slow", on_list_resources=never, on_list_prompts=never)
 
@@ -122,3 +136,23 @@ async def test_words_of_lists_hold_nothing_that_nobody_sees(tmp_path):
         assert one.description == "What it is."
         [prompt] = (await client.list_prompts()).prompts
         assert prompt.arguments[0].description == "An argument."
+
+
+async def test_structure_reaches_the_client_of_a_tool_without_an_output_schema(tmp_path):
+    project = Project(tmp_path)
+    names = ("get_both", "get_data")
+    entries = {name: {"effect": "retrieve"} for name in names}
+    project.upstream("plain", [], python=f"{__name__}:plain", tools=entries)
+    project._upstreams["plain"].pop("command")
+    project.grant("bot", *names)
+    schema = {"type": "object", "properties": {}}
+    project.pin("plain", *({"name": name, "inputSchema": schema} for name in names))
+    running = gateway(project.settings, caller=lambda: BOT, console="https://console.test")
+    async with running as made, Client(made.server.sdk_server, mode="legacy") as client:
+        listed = (await client.list_tools()).tools
+        both, data = [await client.call_tool(name, {}) for name in names]
+    assert [each.output_schema for each in listed] == [None, None]
+    assert both.structured_content["count"] == data.structured_content["count"] == 4
+    assert "sk-ant" not in str(both.structured_content)
+    assert "Four." in both.content[0].text
+    assert '"count": 4' in data.content[0].text, "a model reads texts alone"

@@ -15,9 +15,10 @@ from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 
 from counterseal import Grant, Proposal
 from counterseal.contract.invariants import Invariant
+from counterseal.contract.model import Contract
 from counterseal.ledger.records import Budgets, HeldStatus
 from counterseal.telemetry import Telemetry
-from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
+from counterseal.testing import FakeClock, FakeTool, fake_tool, runtime_for, someone
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SCHEMA = {
@@ -75,6 +76,22 @@ def trace_of(span):
 
 
 # --- what a span tells ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"), [("resource", "resources/read"), ("prompt", "prompts/get")]
+)
+async def test_a_resource_or_prompt_of_an_upstream_executes_no_tool(spans, kind, method):
+    made = fake_tool()
+    contract = Contract.model_validate(
+        {**made.contract.record(), "mcp": {"server": "up", "kind": kind}}
+    )
+    runtime = runtime_for(FakeTool(contract, ({"ok": True},)))
+    seen, span = await spans.of(runtime.submit(ask(), someone()))
+    assert span.name == f"{method} look_up"
+    assert span.attributes["mcp.method.name"] == method
+    assert span.attributes["counterseal.call.id"] == seen.call_id
+    assert not [name for name in span.attributes if name.startswith("gen_ai.")]
 
 
 async def test_a_call_is_one_span_with_the_conventional_names(spans):

@@ -210,6 +210,7 @@ def emit_span(call: Call, answer: Observation, telemetry: Telemetry) -> None:
         Finished(
             tenant=ctx.principal.tenant,
             tool=answer.tool,
+            kind=record.contract.mcp.kind if record and record.contract.mcp else "tool",
             version=answer.version,
             call_id=answer.call_id,
             risk=record.contract.risk.value if record else "",

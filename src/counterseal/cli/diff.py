@@ -277,12 +277,15 @@ def _finding_page(finding: LockFinding) -> Iterator[RenderableType]:
 
 
 def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
+    from counterseal.contract.sources.foreign_text import instructions_in
     from counterseal.contract.sources.mcp import ChangeKind, describe
 
     for change in describe(before, after):
         # For prose, both texts follow in full, so that the place is enough here.
         prose = change.kind is ChangeKind.WORDS and isinstance(change.after, str)
         yield _line(f"{change.pointer if prose else change.text} ({change.kind.value})", "bold")
+        for part in instructions_in(change.after) if prose else ():
+            yield _line(f'reads like an instruction to a model: "{part}"', "yellow")
         for mark, value, style in (("-", change.before, "red"), ("+", change.after, "green")):
             if value is not None:
                 yield _marked(mark, _spelt_out(value), style)
@@ -300,7 +303,7 @@ def _marked(mark: str, text: str, style: str) -> RenderableType:
 
 def _definition(definition: Definition) -> Iterator[RenderableType]:
     """Yield everything that is pinned, title and description first."""
-    from counterseal.contract.sources.mcp import visible
+    from counterseal.contract.sources.mcp import instructions, visible
 
     data = definition.record()
     for name in ("title", "description"):
@@ -311,6 +314,8 @@ def _definition(definition: Definition) -> Iterator[RenderableType]:
     for name, value in data.items():
         yield _line(name, style="dim")
         yield paragraph(_spelt_out(value), indent=4)
+    for place, part in instructions(definition):
+        yield _line(f'{place} reads like an instruction to a model: "{part}"', style="yellow")
 
 
 def _line(text: str, style: str = "") -> RenderableType:

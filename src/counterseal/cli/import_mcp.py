@@ -228,7 +228,7 @@ def _page(plan: _Plan, result: _ImportResult) -> Iterator[RenderableType]:
 
 def _proposals(listing: Listing) -> Iterator[RenderableType]:
     """Yield the proposed effects, and the tools that are suspicious or unusable."""
-    from counterseal.contract.sources.mcp import propose_mcp_effect, visible
+    from counterseal.contract.sources.mcp import instructions, propose_mcp_effect, visible
 
     rows = []
     for definition in sorted(listing.definitions, key=lambda definition: definition.name):
@@ -236,6 +236,11 @@ def _proposals(listing: Listing) -> Iterator[RenderableType]:
         rows.append((definition.name, effect.value, "; ".join(reasons)))
     yield table(rows, titles=("Tool", "Effect", "Why"))
     suspicious = [(one.name, "has invisible characters") for one in _with_invisible_text(listing)]
+    suspicious += [
+        (one.name, f'{place} reads like an instruction to a model: "{visible(part)}"')
+        for one in listing.definitions
+        for place, part in instructions(one)
+    ]
     unfit = [(one.name, why) for one in listing.definitions if (why := _why_unfit(one))]
     unusable = [(one.tool, one.why) for one in listing.unusable]
     for title, pairs in (("Look twice", suspicious), ("Hidden", unfit), ("Left out", unusable)):
@@ -245,7 +250,7 @@ def _proposals(listing: Listing) -> Iterator[RenderableType]:
 
 
 def _record(plan: _Plan, result: _ImportResult) -> dict[str, Any]:
-    from counterseal.contract.sources.mcp import propose_mcp_effect
+    from counterseal.contract.sources.mcp import instructions, propose_mcp_effect
 
     listing, tools = result.listing, []
     suspicious = {definition.name for definition in _with_invisible_text(listing)}
@@ -258,6 +263,7 @@ def _record(plan: _Plan, result: _ImportResult) -> dict[str, Any]:
                 "why": list(reasons),
                 "hidden": _why_unfit(definition) or None,
                 "hidden_characters": definition.name in suspicious,
+                "instructions": [part for _, part in instructions(definition)],
                 "hash": definition.hash,
             }
         )

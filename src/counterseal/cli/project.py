@@ -427,17 +427,11 @@ async def _list(upstream: Upstream) -> Listing:
 
 
 def _listing(server: str, tools: Iterable[object]) -> Listing:
-    from counterseal.contract.sources.mcp import Definition
+    from counterseal.contract.sources.mcp import read_listing
 
-    definitions: list[Definition] = []
-    unusable: list[UnusableTool] = []
-    for wire in tools:
-        try:
-            definitions.append(Definition.of(wire))  # type: ignore[arg-type]  # it checks the type
-        except ValueError as error:
-            name = wire.get("name") if isinstance(wire, dict) else None
-            unusable.append(UnusableTool(one_line(str(name))[:80], one_line(str(error))))
-    return Listing(server, tuple(definitions), tuple(unusable))
+    definitions, unusable = read_listing(tools)
+    left_out = (UnusableTool(one_line(name)[:80], one_line(why)) for name, why in unusable)
+    return Listing(server, tuple(definitions.values()), tuple(left_out))
 
 
 # Agents ------------------------------------------------------------------------------------------

@@ -66,12 +66,13 @@ BLOCKS: Final[Mapping[str, Any]] = freeze(
                     "required": ["type"],
                     "properties": {"type": {"type": "string", "maxLength": 100}},
                 },
-            }
+            },
+            "structuredContent": {"type": "object"},
         },
         "$comment": _MARK,
     }
 )
-"""The output schema of a tool that returns blocks."""
+"""The output schema of a tool that returns blocks, and maybe an object for programs beside them."""
 
 
 def is_blocks(schema: Mapping[str, Any]) -> bool:

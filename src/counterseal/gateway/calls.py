@@ -404,7 +404,9 @@ def tool_result(
     facts = _facts(observation, approval)
     result = {**COMPLETE, "isError": not observation.ok, "_meta": {FACTS: facts}}
     if contract is not None and observation.ok and is_blocks(contract.affordance.output_schema):
-        return {**result, "content": _blocks(observation)}
+        structured = (observation.data or {}).get("structuredContent")
+        more = {} if structured is None else {"structuredContent": thaw(structured)}
+        return {**result, "content": _blocks(observation), **more}
     text = observation.for_model()
     if approval is not None:
         url = approval["url"]
@@ -465,7 +467,11 @@ def _blocks(observation: Observation) -> list[dict[str, Any]]:
             others.append(_resource(thaw(block), observation))
         elif block.get("type") in ("image", "audio", "resource_link"):
             others.append(thaw(block))
-    if not blocks and observation.data:  # too large to be shown: a summary stands for it
+    structured = (observation.data or {}).get("structuredContent")
+    if structured is not None and not any("text" in block for block in blocks):
+        text = json.dumps(thaw(structured), ensure_ascii=False)
+        lines.extend(fence(text, observation.call_id, observation.trust))
+    elif not blocks and observation.data:  # too large to be shown: a summary stands for it
         lines = [observation.for_model()]
     return [{"type": "text", "text": "\n".join(lines)}, *others]
 

@@ -31,6 +31,7 @@ from counterseal.contract.sources.mcp import (
     Pin,
     PinState,
     describe,
+    read_listing,
 )
 from counterseal.contract.tool_context import ASKER, RefusedError
 from counterseal.errors import ContractError, CountersealError, Problem
@@ -173,8 +174,9 @@ class UpstreamTools:
             tools = await self.upstreams[server].definitions()
             if changes != state.changes:  # they have changed meanwhile, and are listed again
                 return
-            state.troubles.clear()
-            state.definitions = tuple(self._definitions(state, tools))
+            definitions, unusable = read_listing(tools)
+            state.troubles = dict(unusable)
+            state.definitions = tuple(definitions.values())
             self._compare(server)
             state.current = True
         except CountersealError as error:
@@ -184,22 +186,6 @@ class UpstreamTools:
         finally:
             state.listing = False
         state.tried.set()
-
-    def _definitions(
-        self, state: UpstreamState, tools: Sequence[Mapping[str, Any]]
-    ) -> Iterator[Definition]:
-        names: set[str] = set()
-        for wire in tools:
-            try:
-                definition = Definition.of(wire)
-            except ValueError as error:
-                state.troubles[str(wire.get("name"))[:128]] = str(error)
-                continue
-            if definition.name in names:
-                state.troubles[definition.name] = "it is listed twice; only the first is used"
-                continue
-            names.add(definition.name)
-            yield definition
 
     def _compare(self, server: str) -> None:
         """Compare the listed tools with the pinned ones; register or quarantine each."""

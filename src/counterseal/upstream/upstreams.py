@@ -44,6 +44,7 @@ _SWEEP: Final = 60.0
 _MAY_ASK: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
 """Requests that an upstream may answer with questions."""
 _SUBSCRIBE, _UNSUBSCRIBE = "resources/subscribe", "resources/unsubscribe"
+_BLOCKS: Final = ("content", "structuredContent")
 _READS: Final = {
     "resource": ("resources/read", ("contents",)),
     "prompt": ("prompts/get", ("description", "messages")),
@@ -549,7 +550,7 @@ def mcp_tool(contract: Contract, upstream: Upstream) -> Tool[..., Any]:
         tool, definition = binding.tool, binding.definition
         result = await upstream.call(tool, arguments, context=context, definition=definition)
         if in_blocks:
-            return {"content": result["content"]}
+            return {name: result[name] for name in _BLOCKS if result.get(name) is not None}
         if "structuredContent" not in result:
             raise AnswerError(f"{tool} has an output schema, but its result has no such output")
         return result["structuredContent"]

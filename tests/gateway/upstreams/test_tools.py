@@ -57,7 +57,10 @@ async def test_an_output_schema_gets_the_structure_and_blocks_get_the_blocks(ups
     assert (await run(upstream, made, a=2, b=3)).value == {"sum": 5}
     made = contract("add", takes=("a", "b"), output=BLOCKS)
     blocks = (await run(upstream, made, a=2, b=3)).value
-    assert blocks == {"content": [{"type": "text", "text": "sum"}]}
+    texts = [{"type": "text", "text": "sum"}]
+    assert blocks == {"content": texts, "structuredContent": {"sum": 5}}
+    nothing = (await run(upstream, contract("nothing", output=BLOCKS))).value
+    assert list(nothing) == ["content"]
 
 
 async def test_an_answer_without_the_structure_that_was_promised_can_not_be_observed(upstream):

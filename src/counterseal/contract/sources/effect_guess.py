@@ -142,10 +142,13 @@ def changes_in_path(text: object) -> Iterator[str]:
 
 def changes_in_prose(text: object, *, brief: bool = False) -> Iterator[str]:
     """Yield the verbs of change in a description. In a summary (`brief`) any position counts."""
+    for sentence in _sentences(text):
+        yield from filter(None, _verbs_in(words(sentence), brief=brief))
+
+
+def _sentences(text: object) -> Iterator[str]:
     for line in text.splitlines() if isinstance(text, str) else ():
-        for sentence in re.split(r"[.!?;:]+(?=\s|$)", clean(line, len(line) + 2)):
-            tokens = words(sentence)
-            yield from filter(None, _verbs_in(tokens, brief=brief))
+        yield from re.split(r"[.!?;:]+(?=\s|$)", clean(line, len(line) + 2))
 
 
 _HEADING = 4
@@ -219,18 +222,27 @@ _IS = _set("is are be gets get being")
 _SUBORDINATORS = _set("that which who if whether when where once until not")
 
 
+_OUTPUT = _set(
+    "output outputs result results response responses content text markdown html markup tags "
+    "whitespace boilerplate duplicates characters excerpt excerpts snippet snippets"
+)
+"""What a tool returns. "HTML tags are removed" says how, and not what the tool does elsewhere."""
+
+
 def _passive_verbs(tokens: list[str]) -> Iterator[str]:
     """Yield passive verbs of main clauses: "all sessions are revoked".
 
-    Not those of subordinate clauses: "orders that are cancelled".
+    Not those of subordinate clauses: "orders that are cancelled", and not those that say what
+    becomes of the answer: "long tables are truncated".
     """
     for index, word in enumerate(tokens):
         rest = [other for other in tokens[index + 1 : index + 4] if not _leads_to_a_verb(other)]
         subordinate = word != "be" and not _SUBORDINATORS.isdisjoint(
             tokens[max(0, index - 3) : index]
         )
-        if word in _IS and rest and not subordinate:
-            yield _passive(rest[0])
+        if word in _IS and rest and not subordinate and _OUTPUT.isdisjoint(tokens[:index]):
+            verb = _passive(rest[0])
+            yield "" if verb == "truncate" else verb
 
 
 # --- OpenAPI operations ---------------------------------------------------------------------------
@@ -357,6 +369,7 @@ _KINDS: Final = (
     (Effect.INTERNAL_MUTATION, _WRITING),
 )
 _UNKNOWN_CHANGE: Final = Effect.EXTERNAL_NOTIFICATION
+_LONGEST_QUOTE: Final = 120
 
 
 class AnnotatedTool(Protocol):
@@ -422,9 +435,11 @@ def _by_name(name: str) -> tuple[Effect, str]:
 
 def _by_prose(definition: AnnotatedTool) -> Iterator[tuple[Effect, str]]:
     """Yield the effects that a description implies, with reasons."""
-    for word in changes_in_prose(definition.description):
-        effect = next((kind for kind, verbs in _KINDS if word in verbs), _UNKNOWN_CHANGE)
-        yield effect, f"raised, for {word!r} in its description"
+    for sentence in _sentences(definition.description):
+        for word in filter(None, _verbs_in(words(sentence), brief=False)):
+            effect = next((kind for kind, verbs in _KINDS if word in verbs), _UNKNOWN_CHANGE)
+            shown = clean(sentence, _LONGEST_QUOTE)
+            yield effect, f'raised, for {word!r} in its description: "{shown}"'
 
 
 def _by_hints(definition: AnnotatedTool, effect: Effect) -> Iterator[tuple[Effect, str]]:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 _KEPT: Final = "\n\t"
+_LONGEST_READ: Final = 20_000
 _INVISIBLE_CATEGORIES: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
 # Invisible letters, marks and signs. Written as code points, because a reviewer can't see them.
 _INVISIBLE_OTHERS: Final = (
@@ -116,6 +117,35 @@ def _named(char: str) -> str:
     return f"⟨U+{point:04X} {shown}⟩".replace(" ⟩", "⟩")
 
 
+# --- instructions ---------------------------------------------------------------------------------
+
+_SECRETS: Final = (
+    r"(\.ssh|\.env\b|id_rsa|mcp\.json|password|credential|api.?key|secret|system prompt)"
+)
+_USER: Final = r"\b(the )?(user|human|person|operator|anyone|anybody|them)\b"
+_INSTRUCTIONS: Final = re.compile(
+    r"\b(ignore|disregard|forget|override|bypass)\b[^.\n]{0,40}"
+    r"\b(previous|prior|earlier|above|other|instructions?|rules|limits|polic(y|ies)|guidelines)\b"
+    rf"|\b(do not|don't|never|must not|without)\b[^.\n]{{0,30}}"
+    rf"\b(tell|mention|inform|reveal|ask|notify|warn)(ing)?\b[^.\n]{{0,30}}{_USER}"
+    rf"|\b(read|open|send|pass|include|upload|forward|append|put)\b[^.\n]{{0,60}}{_SECRETS}"
+    r"|\b(you|the (model|assistant|agent|llm|ai)) (must|shall|should|have to|has to|need to)\b"
+    r"[^.\n]{0,30}\b(always|first|never|before|instead|secretly|silently|immediately)\b"
+    r"|\b(always|never)\b[^.\n]{0,20}\b(call|use|invoke|run|choose|prefer)\b[^.\n]{0,20}\btools?\b"
+    r"|<\s*/?\s*(important|system|instructions?|secret|hidden|admin)\b[^>\n]{0,40}>"
+    r"|\byou are (now )?(a|an|in|no longer)\b",
+    re.IGNORECASE,
+)
+"""Sentences that tell a model what to do, where a description should say what a tool does."""
+
+
+def instructions_in(text: str) -> list[str]:
+    """Return the parts of a text that read like instructions to a model."""
+    return [
+        match[0] for match in _INSTRUCTIONS.finditer(plain(text[:_LONGEST_READ], _LONGEST_READ))
+    ]
+
+
 # --- names and sentences --------------------------------------------------------------------------
 
 
@@ -124,7 +154,6 @@ _LINK = re.compile(r"!?\[([^\[\]]{0,300})\]\([^()]{0,500}\)")
 _MARKS = re.compile(r"[*`]+|~~|^[ \t]*(?:#{1,6}|>|[-=]{3,})(?=\s|$)|(?<=\s)\|(?=\s)", re.MULTILINE)
 _PART_OF_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn")
-_LONGEST_READ = 20_000
 
 
 def clean(text: object, limit: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.sources.mcp import Definition, Lock, LockError, PinState
+from counterseal.contract.sources.mcp import Definition, Lock, LockError, PinState, read_listing
 
 NAMES = st.sampled_from(["a", "b", "c/d", "e"])
 TEXTS = st.text("x\u200b\u202e\u00e9\U000e0041\U0001f600\n", max_size=5)
@@ -57,9 +57,12 @@ def test_pins_of_another_server_do_not_count():
     assert [one.state for one in found] == [PinState.NEW]
 
 
-def test_a_listing_that_names_a_tool_twice_is_refused():
-    with pytest.raises(ValueError, match="git lists the tool a 2 times"):
-        pinned("a").compare("git", [definition("a"), definition("b"), definition("a", "Other.")])
+def test_of_two_tools_with_one_name_the_first_counts_and_the_other_is_named():
+    listed = [definition("a", text).record() for text in ("First.", "Second.", "Third.")]
+    definitions, unusable = read_listing([*listed, {"name": "b"}, "c"])
+    assert [each.description for each in definitions.values()] == ["First."]
+    assert [name for name, _ in unusable] == ["a", "a", "b", "None"]
+    assert unusable[0][1] == "it is listed twice; only the first is used"
 
 
 @given(accepted=LISTING, seen=LISTING)

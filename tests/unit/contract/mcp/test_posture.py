@@ -29,6 +29,26 @@ def tool(name, description="", **hints):
 
 
 @pytest.mark.parametrize(
+    "description",
+    [
+        "Gets a page as text. Tables of more than 20 rows are automatically truncated.",
+        "Gets a page. HTML tags are removed, and its output is cleared of advertisements.",
+        "Gets a page. Duplicates are removed.",
+    ],
+)
+def test_what_becomes_of_the_answer_makes_no_read_a_change(description):
+    assert propose_mcp_effect(tool("read_documentation", description))[0] is Effect.RETRIEVE
+
+
+def test_the_reason_shows_the_sentence_that_raised_the_effect():
+    effect, reasons = propose_mcp_effect(tool("get_it", "Gets it. All other ones are *revoked*."))
+    assert effect is Effect.IRREVERSIBLE
+    assert reasons[-1] == (
+        "raised, for 'revoke' in its description: \"All other ones are revoked\""
+    )
+
+
+@pytest.mark.parametrize(
     ("name", "effect"),
     [
         ("get_issue", Effect.RETRIEVE),
@@ -66,7 +86,7 @@ def test_a_description_that_admits_more_raises_it():
     assert effect is Effect.IRREVERSIBLE
     assert reasons == (
         "proposed for 'get' in its name",
-        "raised, for 'delete' in its description",
+        "raised, for 'delete' in its description: \"Gets the report and deletes the old one\"",
     )
 
 

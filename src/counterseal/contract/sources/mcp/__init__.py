@@ -7,7 +7,14 @@ overlay.
 
 from counterseal.contract.sources.effect_guess import propose_mcp_effect, strictest
 from counterseal.contract.sources.foreign_text import visible
-from counterseal.contract.sources.mcp.definition import Change, ChangeKind, Definition, describe
+from counterseal.contract.sources.mcp.definition import (
+    Change,
+    ChangeKind,
+    Definition,
+    describe,
+    instructions,
+    read_listing,
+)
 from counterseal.contract.sources.mcp.lock import Lock, LockError, LockFinding, Pin, PinState
 from counterseal.contract.sources.mcp.overlay import contract_of, overlay_text, shown_name
 from counterseal.contract.sources.mcp.overlay_files import Overlay, OverlayEntry, read_overlay
@@ -25,8 +32,10 @@ __all__ = [
     "PinState",
     "contract_of",
     "describe",
+    "instructions",
     "overlay_text",
     "propose_mcp_effect",
+    "read_listing",
     "read_overlay",
     "shown_name",
     "strictest",

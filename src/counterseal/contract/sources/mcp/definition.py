@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from enum import StrEnum
@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import at, canonical, digest, freeze, pointer, thaw
 from counterseal.contract.schema_diff import Side, compare_schemas, same
-from counterseal.contract.sources.foreign_text import visible
+from counterseal.contract.schemas import subschemas
+from counterseal.contract.sources.foreign_text import instructions_in, visible
 
 MAX_BYTES: Final = 256 * 1024
 """Maximum size of the canonical record."""
@@ -96,6 +97,43 @@ class Definition:
 
     def __hash__(self) -> int:
         return hash(self.hash)
+
+
+def read_listing(
+    tools: Iterable[Any],
+) -> tuple[dict[str, Definition], list[tuple[str, str]]]:
+    """Return the definitions of a listing by name, and the other tools with the reasons.
+
+    Of two tools with one name the first counts, for all readers of a listing.
+    """
+    definitions: dict[str, Definition] = {}
+    unusable: list[tuple[str, str]] = []
+    for wire in tools:
+        try:
+            definition = Definition.of(wire)
+        except ValueError as error:
+            name = wire.get("name") if isinstance(wire, Mapping) else None
+            unusable.append((str(name)[:128], str(error)))
+            continue
+        if definition.name in definitions:
+            unusable.append((definition.name, "it is listed twice; only the first is used"))
+        definitions.setdefault(definition.name, definition)
+    return definitions, unusable
+
+
+def instructions(definition: Definition) -> list[tuple[str, str]]:
+    """Return what reads like an instruction to a model, with its place in the record."""
+    record = definition.record()
+    texts: dict[Path, Any] = {(name,): record.get(name) for name in ("title", "description")}
+    for name in ("inputSchema", "outputSchema"):
+        for path, schema in subschemas(record.get(name)):
+            texts |= {(name, *path, word): schema.get(word) for word in ("title", "description")}
+    return [
+        (pointer(*path), part)
+        for path, text in texts.items()
+        if isinstance(text, str)
+        for part in instructions_in(text)
+    ]
 
 
 def _check(given: Definition) -> None:
@@ -218,7 +256,7 @@ def _schema_changes(name: str, old: Any, new: Any) -> Iterator[Change]:
         was, now = at(old, pointer(*place)), at(new, pointer(*place))
         words = _words_changed(was, now)
         text = f"{visible(message)}: {words}" if words else visible(message)
-        yield Change(pointer(name, *place), kind, was, now, text)
+        yield Change(pointer(name, *place), kind, was, now, f"{text}{_warning(now)}")
         shown.add(place)
     for path in _differences(old, new, ()):
         if not any(path[: len(place)] == place for place in shown):
@@ -299,7 +337,12 @@ def _change(path: Path, kind: ChangeKind, old: Any, new: Any) -> Change:
     if isinstance(was, str | None) and isinstance(now, str | None):
         kind = ChangeKind.WORDS
     name = visible(".".join(map(str, path)))
-    return Change(place, kind, was, now, f"{name}: {words or _step(was, now)}")
+    return Change(place, kind, was, now, f"{name}: {words or _step(was, now)}{_warning(now)}")
+
+
+def _warning(now: Any) -> str:
+    found = instructions_in(now) if isinstance(now, str) else []
+    return f' (reads like an instruction to a model: "{visible(found[0])}")' if found else ""
 
 
 def _step(was: Any, now: Any) -> str:

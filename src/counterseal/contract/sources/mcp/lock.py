@@ -97,15 +97,8 @@ class Lock:
         return self.servers.get(server, {}).get(tool)
 
     def compare(self, server: str, definitions: Iterable[Definition]) -> list[LockFinding]:
-        """Return a finding for each listed or pinned tool, sorted by name.
-
-        Raise ValueError if a tool is listed twice.
-        """
-        listed = list(definitions)
-        for name, count in Counter(definition.name for definition in listed).items():
-            if count > 1:
-                raise ValueError(f"{server} lists the tool {name} {count} times")
-        by_name = {definition.name: definition for definition in listed}
+        """Return a finding for each listed or pinned tool, sorted by name."""
+        by_name = {definition.name: definition for definition in definitions}
         pins = self.servers.get(server, {})
         findings = []
         for name in sorted({*by_name, *pins}):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from io import StringIO
+from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from ruamel.yaml import YAML
@@ -26,7 +27,7 @@ from counterseal.contract.schema_diff import compare_schemas
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
 from counterseal.contract.sources.effect_guess import contradiction, propose_mcp_effect, strictest
 from counterseal.contract.sources.foreign_text import plain, visible
-from counterseal.contract.sources.mcp.definition import HINTS, Definition
+from counterseal.contract.sources.mcp.definition import HINTS, Definition, instructions
 from counterseal.contract.sources.mcp.fitting import fit_input, fit_output
 from counterseal.contract.sources.mcp.overlay_files import (
     RULE,
@@ -404,12 +405,16 @@ def _entry(definition: Definition, server: str) -> tuple[dict[str, Any], list[st
     """Return a tool's entry, and the comments above it."""
     effect, reasons = propose_mcp_effect(definition)
     entry: dict[str, Any] = {"effect": effect.value}
-    notes = [f"It says: {_first_line(definition.description) or 'nothing'}"]
+    notes = list(_described(definition))
     hints = [(hint, definition.hint(hint)) for hint in HINTS]
     if annotations := ", ".join(
         f"{hint}: {str(value).lower()}" for hint, value in hints if value is not None
     ):
         notes.append(f"Its annotations: {annotations}")
+    notes += [
+        f'review: {place} reads like an instruction to a model: "{part}"'
+        for place, part in instructions(definition)
+    ]
     hidden = _why_not(definition, server)
     if hidden:
         entry = {"hidden": True}
@@ -429,11 +434,19 @@ def _why_not(definition: Definition, server: str) -> str:
     return ""
 
 
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in visible(text).splitlines() if line.strip()), "")
+def _described(definition: Definition) -> Iterator[str]:
+    """Yield the whole description as the lines that a model will read."""
+    lines = visible(definition.description[:_LONGEST_DESCRIPTION]).splitlines()
+    wrapped = [part for line in lines for part in wrap(line.strip(), _WIDTH - 20)]
+    yield f"It says: {wrapped[0] if wrapped else 'nothing'}"
+    yield from (f"         {line}" for line in wrapped[1:])
+    more = len(definition.description) - _LONGEST_DESCRIPTION
+    if more > 0:
+        yield f"It says {more:,} characters more, which no model reads."
 
 
 def _line(text: str) -> str:
     """Return the text as one line of a comment."""
-    line = " ".join(visible(text).split())
+    indent = " " * (len(text) - len(text.lstrip(" ")))
+    line = indent + " ".join(visible(text).split())
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
