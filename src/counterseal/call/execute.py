@@ -17,7 +17,7 @@ from typing import Any, Final
 from counterseal.audit import EventType
 from counterseal.call.call import NOT_BEGUN, Call, CallServices
 from counterseal.call.events import event, refused_observation
-from counterseal.canonical import thaw
+from counterseal.canonical import at, thaw
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
 from counterseal.contract.fill import verification_of
@@ -231,6 +231,20 @@ async def read_back(
 # --- observe --------------------------------------------------------------------------------------
 
 
+_MAX_REFERENCE: Final = 256
+
+
+def external_ref(call: Call) -> str | None:
+    """Return the destination's own reference in the output that the agent sees, if there is one."""
+    pointer, observed = call.contract.external_ref, call.observed
+    if pointer is None or observed is None or observed.data is None:
+        return None
+    value = at(observed.data, pointer)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    return str(value)[:_MAX_REFERENCE] or None
+
+
 def observe(call: Call, services: CallServices) -> Observation:
     """Return the outcome as the agent may see it. Writes nothing."""
     outcome, ctx, compiled = call.outcome, call.ctx, call.ctx.resolved
@@ -259,6 +273,7 @@ def observe(call: Call, services: CallServices) -> Observation:
         approval_id=ctx.approval_id,
         verification=_verification(call, services) if profile.verified else NOT_VERIFIED,
         warnings=tuple(note for timed in call.decisions for note in timed.decision.warnings),
+        external_ref=external_ref(call),
         decisions=tuple(call.decisions),
     )
     untrusted = ctx.run.untrusted

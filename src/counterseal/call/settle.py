@@ -230,7 +230,8 @@ def _success(call: Call, observation: Observation, services: CallServices) -> Ev
     if observation.redactions:
         body["redactions"] = [redaction.record() for redaction in observation.redactions]
     now = None if call.entry is None else services.clock()
-    return event(call, kind, str(observation.code), body, now)
+    ending = event(call, kind, str(observation.code), body, now)
+    return ending._replace(external_ref=observation.external_ref)
 
 
 def _failure(call: Call, observation: Observation, services: CallServices) -> Event:

@@ -119,6 +119,7 @@ class ToolOptions(TypedDict, total=False):
     tenant_argument: str
     resource: str
     version_from: str
+    external_ref: str
     version_argument: str
     probe: str | Callable[..., Any]
     preview: str | Callable[..., Any]

@@ -181,8 +181,8 @@ _FIELDS: dict[Compatibility, str] = {
     "security.tenant_scoped security.secrets_boundary security.data_classification "
     "security.egress_policy transactional.compensation_tool risk_justification consequence trust "
     "keep_reads keep_arguments_days residency secrets isolation runs_code egress http mcp redact "
-    "tenant_argument resource version_from version_argument probe preview read_back on_unknown "
-    "repeatable expected compensation",
+    "tenant_argument resource external_ref version_from version_argument probe preview read_back "
+    "on_unknown repeatable expected compensation",
     # The business key decides which calls are the same action: a retry across versions could run
     # twice.
     _BREAKING: "identity.name business_key",

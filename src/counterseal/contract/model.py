@@ -332,6 +332,8 @@ class Contract(Envelope):
     """The resource that the call acts on, as a template: `case:{case_id}`."""
     version_from: str | None = None
     """JSON Pointer to the version of the resource in the output."""
+    external_ref: str | None = None
+    """JSON Pointer to the destination's own reference in the output, such as a payment's id."""
     version_argument: str | None = None
     """The argument with the version that the caller has read; compared with the probe's version."""
     probe: Hook | None = None
@@ -455,7 +457,7 @@ class Contract(Envelope):
         return cls.model_validate({**defaults, **additions, **dict(envelope)})
 
 
-LATER_FIELDS: Final = ("keep_arguments_days",)
+LATER_FIELDS: Final = ("keep_arguments_days", "external_ref")
 """Fields that came after the first release. They are left out of the hash while they have their
 default, so that contracts keep their hashes, and requests for approval made before stay valid."""
 

@@ -85,6 +85,8 @@ class Observation(NamedTuple):
     approval_id: str | None = None
     retry_after: float | None = None
     """Seconds."""
+    external_ref: str | None = None
+    """The destination's own reference, such as the id of a payment."""
     raw: str | None = None
     """A pointer to the whole output in the vault, for people; a model can't follow it."""
     verification: VerificationHint = NOT_VERIFIED
@@ -166,6 +168,7 @@ class Observation(NamedTuple):
             "next_action": self.next_action,
             "approval_id": self.approval_id,
             "retry_after": self.retry_after,
+            "external_ref": self.external_ref,
             "raw": self.raw,
             "decisions": [decision.record() for decision in shown_decisions],
         }
@@ -300,6 +303,7 @@ def stored(
         "redactions": [redaction.record() for redaction in observation.redactions],
         "approval_id": observation.approval_id,
         "retry_after": observation.retry_after,
+        "external_ref": observation.external_ref,
         "raw": observation.raw,
         "verification": None if hint == NOT_VERIFIED else thaw(hint),
         "decisions": [decision.record() for decision in shown_decisions],
@@ -346,6 +350,7 @@ def from_stored(kept: Mapping[str, Any], **changes: Any) -> Observation:
         redactions=tuple(Redaction(**redaction) for redaction in kept.get("redactions", ())),
         approval_id=kept.get("approval_id"),
         retry_after=kept.get("retry_after"),
+        external_ref=kept.get("external_ref"),
         raw=kept.get("raw"),
         verification=NOT_VERIFIED if hint is None else VerificationHint(*thaw(hint)),
         decisions=tuple(ReadBack(decision) for decision in kept.get("decisions", ())),

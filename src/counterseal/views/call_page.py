@@ -74,6 +74,7 @@ class CallRow(RowModel):
     replayed: bool = Field(description="Answered from an earlier call with the same key.")
     resource: str | None = Field(description="What it acts on, such as case:case_100002.")
     consequence: str | None = Field(description="What it does, in a sentence, redacted.")
+    external_ref: str | None = Field(description="The destination's own reference.")
 
 
 class GateRow(RowModel):
@@ -105,6 +106,7 @@ class LedgerRow(RowModel):
     fence: int
     call_id: str
     unknown_since: Moment | None
+    external_ref: str | None = Field(description="The destination's own reference.")
 
 
 class VerificationRow(RowModel):
@@ -260,6 +262,7 @@ class ObservationRow(BaseModel):
     approval_id: str | None
     approval_url: str | None = Field(description="Where a person decides.")
     retry_after: float | None = Field(description="Seconds.")
+    external_ref: str | None = Field(description="The destination's own reference.")
     text: str = Field(description="The observation as text for the model.")
 
 
@@ -334,6 +337,7 @@ def call_row(event: Event) -> CallRow:
         replayed=event.type is EventType.REPLAYED,
         resource=_text(body.get("resource")),
         consequence=_text(body.get("consequence")),
+        external_ref=event.external_ref,
     )
 
 
@@ -487,6 +491,7 @@ def _ledger_row(kept: StoredEntry) -> LedgerRow:
         fence=entry.fence,
         call_id=entry.call_id,
         unknown_since=None if entry.unknown_since is None else utc(entry.unknown_since),
+        external_ref=_text((entry.observation or {}).get("external_ref")),
     )
 
 

@@ -33,6 +33,7 @@ PARTICULARS = {
     "redactions": (Redaction("jwt", "/x", 2),),
     "approval_id": "appr_1",
     "retry_after": 0.0,
+    "external_ref": "pay_77",
     "raw": "vault:1",
     "verification": VerificationHint(True, "case:c1", freeze({"open": [False]}), 5),
 }

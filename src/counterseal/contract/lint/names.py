@@ -194,16 +194,18 @@ def argument_unknown(contract: Contract) -> Iterator[Breach]:
             yield not_an_argument(contract, place, name)
 
 
-@rule("pointer-unresolved", "version_from points to a field of the output")
+@rule("pointer-unresolved", "version_from and external_ref point to fields of the output")
 def pointer_unresolved(contract: Contract) -> Iterator[Breach]:
-    if contract.version_from is None:
-        return
-    root, *names = contract.version_from.split("/")
-    path = [name.replace("~1", "/").replace("~0", "~") for name in names]
-    declared = presence(contract.affordance.output_schema, path)
-    if root or not path or declared in (Presence.NEVER, Presence.UNDECLARED):
-        fault = f"{contract.version_from!r} does not point to a field of the output schema"
-        yield Breach("/version_from", fault, "Write a JSON Pointer, like /source_version.")
+    for field, example in (("version_from", "/source_version"), ("external_ref", "/id")):
+        pointer = getattr(contract, field)
+        if pointer is None:
+            continue
+        root, *names = pointer.split("/")
+        path = [name.replace("~1", "/").replace("~0", "~") for name in names]
+        declared = presence(contract.affordance.output_schema, path)
+        if root or not path or declared in (Presence.NEVER, Presence.UNDECLARED):
+            fault = f"{field} is {pointer!r}, which is no field of the output schema"
+            yield Breach(f"/{field}", fault, f"Write a JSON Pointer, like {example}.")
 
 
 # --- expected state and compensation --------------------------------------------------------------

@@ -86,6 +86,7 @@ _SECTIONS: Final = {
     "State and resources": {
         "Resource": "/resource",
         "Version from": "/version_from",
+        "Reference from": "/external_ref",
         "Version argument": "/version_argument",
         "Config": "/config_params",
         "State read": "/state_reads",
