@@ -52,13 +52,13 @@ EXPECTED = {
     "repair_saturation_rate": (1, 4),
     "unauthorized_proposal_rate": (1, 22),
     "policy_violation_rate": (1, 22),
-    "confirmation_required_rate": (2, 14),
+    "confirmation_required_rate": (2, 13),
     "confirmation_rejection_rate": (1, 2),
-    "confirmation_bypass_attempt_rate": (1, 3),
+    "confirmation_bypass_attempt_rate": (1, 2),
     "idempotency_replay_rate": (1, 14),
     "idempotency_conflict_rate": (1, 3),
     "retry_success_rate": (1, 1),
-    "unsafe_retry_block_rate": (2, 3),
+    "unsafe_retry_block_rate": (2, 1),
     "observation_normalization_failure_rate": (1, 10),
     "post_action_verification_required_rate": (1, 6),
     "compensation_success_rate": (1, 1),
@@ -152,13 +152,13 @@ async def a_day(runtime):
     await call("save", 1, key="k")
     await call("save", 1, key="k")  # a replay
     await call("save", 2, key="k")  # another payload
-    asked = await call("send", 1)
+    asked = await call("send", 1, approval="forged")  # a bypass attempt, and a request
     refused = await call("send", 2)
     boss = Voter(user="boss", tenant="acme")
     await runtime.approvals.decide(asked.approval_id, boss, "approve")
     await runtime.approvals.decide(refused.approval_id, boss, "reject")
     await call("send", 1)  # goes through
-    await call("send", 2)  # was refused
+    await call("send", 2)  # was refused: asking again bypasses nothing
     await call("flaky")
     await call("stuck", key="s")
     await call("stuck", key="s")  # nobody knows yet
@@ -167,6 +167,17 @@ async def a_day(runtime):
     await call("post", 3, key="p")
     await NeedsAttention(runtime, by="op").compensate("acme", "call:post:p", reason="A mistake.")
     await Reconciler(runtime).once()
+
+
+def test_the_formulas_are_those_of_the_published_table():
+    words = {
+        "confirmation_required_rate": "confirmation_required_calls / mutating_tool_proposals",
+        "confirmation_bypass_attempt_rate": "missing_or_invalid_approval_tokens"
+        " / confirmation_required_calls",
+        "retry_success_rate": "successful_retries / retry_attempts",
+        "unsafe_retry_block_rate": "blocked_non_idempotent_retries / retry_attempts",
+    }
+    assert {name: METRICS[name].words for name in words} == words
 
 
 async def measured(runtime):

@@ -690,3 +690,15 @@ async def test_events_of_one_tenant_are_not_anothers():
     runtime = runtime_for(fake_tool())
     await runtime.submit(ask(), someone())
     assert await types_of(runtime, tenant="other") == []
+
+
+async def test_decisions_read_the_same_in_a_replay_as_in_the_first_answer():
+    runtime = runtime_for(fake_tool(effect="draft"))
+    first = await runtime.submit(ask(key="k"), someone())
+    replay = await runtime.submit(ask(key="k"), someone())
+    assert replay.idempotency_hit
+    assert replay.decisions
+    assert {type(timed) for timed in replay.decisions} == {type(first.decisions[0])}
+    by_gate = {timed.decision.gate: timed.decision for timed in first.decisions}
+    for timed in replay.decisions:
+        assert timed.decision == by_gate[timed.decision.gate]

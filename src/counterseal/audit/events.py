@@ -151,9 +151,11 @@ class CallFact(IntFlag):
     TO_VERIFY = 8192
     """A verification of the effect is due."""
     UNAPPROVED = 16384
-    """The call came again without a valid approval."""
+    """The approval of the call, or the token that came with it, is not proven."""
     COMPLETE = 32768
     """The outcome is known, and on record."""
+    APPROVED = 65536
+    """The call was executed with an approval: its proposal was counted when it was required."""
 
 
 Filed = tuple[str | None, str | None, float | None]
@@ -208,13 +210,17 @@ def _denied(_decision: str, body: Body) -> Counted:
     facts = _kind_of(body)
     if gate in _SHAPE:
         facts |= CallFact.UNSHAPED
-    elif gate == "approval":
-        facts |= CallFact.UNAPPROVED
+    elif gate == "approval" and str(body.get("rule")).startswith("token-"):
+        facts |= CallFact.UNAPPROVED  # a rejected or expired request that comes again is no forgery
     elif gate == "ledger" and code != "DEPENDENCY_UNAVAILABLE":
         facts |= CallFact.KEY_MATCHED
         if code == "IDEMPOTENCY_CONFLICT":
             facts |= CallFact.RETRY_BLOCKED
     return (str(code) if code else "UNKNOWN_ERROR", facts, None)
+
+
+def _unproven(_decision: str, _body: Body) -> Counted:
+    return (None, CallFact.UNAPPROVED, None)
 
 
 def _held(_decision: str, body: Body) -> Counted:
@@ -249,6 +255,8 @@ def _executed(body: Body) -> int:
     facts = _kind_of(body) | CallFact.EXECUTED
     if "announced" in body:
         facts |= CallFact.ANNOUNCED
+    if "approval_id" in body:
+        facts |= CallFact.APPROVED
     if "attempts" in body:
         facts |= CallFact.RETRIED
     return facts
@@ -277,6 +285,7 @@ def _escalated(_decision: str, body: Body) -> Counted | None:
 COUNTED: Final[Mapping[str, Callable[[str, Body], Counted | None]]] = {
     EventType.DENIED: _denied,
     EventType.APPROVAL_REQUIRED: _held,
+    EventType.UNPROVEN: _unproven,
     EventType.REPLAYED: _replayed,
     EventType.SUCCEEDED: _succeeded,
     EventType.FAILED: _failed,

@@ -19,7 +19,7 @@ from counterseal.errors import RegistryError
 from counterseal.execution.attempt import Outcome
 from counterseal.execution.probes import ProbeError
 from counterseal.gates import semantics
-from counterseal.gates.base import Decision, Learned, Verdict, deny
+from counterseal.gates.base import Decision, Learned, TimedDecision, Verdict, deny
 from counterseal.ledger import entry as ledger
 from counterseal.ledger.entry import Answer, Entry, EntryStatus, Phase, adrift
 from counterseal.ledger.records import HeldStatus
@@ -104,7 +104,9 @@ def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
         return deny("ledger", Code.SEMANTIC_INVALIDITY, reason, rule="repeat-unnamed")
     if answer is Answer.REPLAY and entry.observation is not None:
         # The outcome is that of the first call, the trace that of this one.
-        return from_stored(entry.observation, idempotency_hit=True, trace_id=call.trace_id)
+        kept = from_stored(entry.observation, idempotency_hit=True, trace_id=call.trace_id)
+        records = (decision.record() for decision in kept.decisions)
+        return kept._replace(decisions=tuple(map(TimedDecision.from_record, records)))
     code = Code.IDEMPOTENCY_CONFLICT
     if answer is Answer.EXPIRED:
         reason = "The answer to this key is no longer kept."

@@ -102,6 +102,21 @@ class TimedDecision(NamedTuple):
     def record(self) -> dict[str, Any]:
         return {**self.decision.record(), "microseconds": self.nanoseconds // 100 / 10}
 
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TimedDecision:
+        """Return the decision of a record, as far as the record holds it."""
+        code = record["code"]
+        decision = Decision(
+            gate=record["gate"],
+            verdict=Verdict(record["verdict"]),
+            code=Code(code) if code else None,
+            reason=record["reason"],
+            rule=record["rule"],
+            policy_version=record["policy_version"],
+            field_errors=tuple(FieldError(**error) for error in record["field_errors"]),
+        )
+        return cls(decision, round(record["microseconds"] * 1000))
+
 
 class GateContext(NamedTuple):
     """Everything that a gate may look at. Immutable: `replace` returns a changed copy."""

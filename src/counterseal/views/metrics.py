@@ -112,10 +112,6 @@ def _ok(one: Sum) -> bool:
     return one.code in ("SUCCESS", "PARTIAL_SUCCESS")
 
 
-def _either(first: Test, second: Test) -> Test:
-    return lambda one: first(one) or second(one)
-
-
 def _costs(one: Sum) -> bool:
     return one.cost > 0
 
@@ -132,9 +128,8 @@ _SHAPED: Final = _all(CallFact.PROPOSAL, _shaped)
 _WRITES: Final = _all(CallFact.PROPOSAL | CallFact.MUTATES)
 _LOOPS: Final = _all(CallFact.PROPOSAL | CallFact.ASKED_TO_MEND)
 _ASKED: Final = _all(CallFact.PROPOSAL, lambda one: one.kind == EventType.APPROVAL_REQUIRED)
-_UNAPPROVED: Final = _all(CallFact.PROPOSAL | CallFact.UNAPPROVED)
+_UNAPPROVED: Final = _all(CallFact.UNAPPROVED)
 _RETRIES: Final = _of(EventType.RETRIED)
-_BLOCKED: Final = _all(CallFact.RETRY_BLOCKED)
 
 METRICS: Final[Mapping[str, Formula]] = {
     "first_pass_schema_valid_rate": Formula(
@@ -208,7 +203,9 @@ METRICS: Final[Mapping[str, Formula]] = {
             CallFact.PROPOSAL | CallFact.MUTATES,
             lambda one: one.kind == EventType.APPROVAL_REQUIRED,
         ),
-        among=_WRITES,
+        among=_all(
+            CallFact.PROPOSAL | CallFact.MUTATES, lambda one: not one.has(CallFact.APPROVED)
+        ),
     ),
     "confirmation_rejection_rate": Formula(
         title="Confirmation rejection rate",
@@ -221,9 +218,10 @@ METRICS: Final[Mapping[str, Formula]] = {
     "confirmation_bypass_attempt_rate": Formula(
         title="Confirmation bypass attempt rate",
         words="missing_or_invalid_approval_tokens / confirmation_required_calls",
-        meaning="How often a call comes without a valid approval.",
+        meaning="How often an approval is forged or not proven.",
         counted=_UNAPPROVED,
-        among=_either(_ASKED, _UNAPPROVED),
+        among=_ASKED,
+        apart=True,
     ),
     "idempotency_replay_rate": Formula(
         title="Idempotency replay rate",
@@ -249,10 +247,11 @@ METRICS: Final[Mapping[str, Formula]] = {
     ),
     "unsafe_retry_block_rate": Formula(
         title="Unsafe retry block rate",
-        words="blocked_non_idempotent_retries / (retry_attempts + blocked)",
-        meaning="How often a retry is blocked because it could act twice.",
-        counted=_BLOCKED,
-        among=_either(_RETRIES, _BLOCKED),
+        words="blocked_non_idempotent_retries / retry_attempts",
+        meaning="How many retries are blocked for each that is made: they could act twice.",
+        counted=_all(CallFact.RETRY_BLOCKED),
+        among=_RETRIES,
+        apart=True,
     ),
     "observation_normalization_failure_rate": Formula(
         title="Observation normalization failure rate",
