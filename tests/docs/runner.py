@@ -141,7 +141,11 @@ def _commands(block):
     """Split a session into (line, command, expected output lines)."""
     commands = []
     for line, text in enumerate(block.text.splitlines(), block.line):
-        if text.startswith("$ "):
+        unfinished = commands and commands[-1][1].endswith("\\") and not commands[-1][2]
+        if unfinished:  # a command that goes on in the next line
+            first, command, expected = commands[-1]
+            commands[-1] = (first, f"{command[:-1]}{text.strip()}", expected)
+        elif text.startswith("$ "):
             commands.append((line, text[2:], []))
         elif commands:
             commands[-1][2].append(text.rstrip())

@@ -3,6 +3,9 @@
 Each command has a process of its own. What a person's shell would remember between them is kept
 here: the folder (`cd`), variables (`export NAME=…`), and programs that go on in the background
 (`… &`), which `kill %1` ends and the page's end does at the latest.
+
+A server in the foreground (`counterseal serve`) is started, waited for until it has printed its URL
+and what the page shows, and stopped as Ctrl-C would: a reader goes on only after that.
 """
 
 import contextlib
@@ -17,6 +20,8 @@ from pathlib import Path
 HANGS_AFTER_SECONDS = 120
 EXPORT = re.compile(r"export (?P<name>[A-Za-z_]\w*)=")
 KILL = re.compile(r"kill(?P<surely> -9)? %(?P<job>\d+)")
+SERVER = re.compile(r"counterseal serve\b")
+URL = re.compile(r"^Health +http://", re.MULTILINE)
 ELLIPSIS = "..."
 
 
@@ -57,7 +62,7 @@ class Session:
         if kill:
             self._jobs[int(kill["job"]) - 1].tell(signal.SIGKILL if kill["surely"] else None)
             return 0, []
-        return _ended(command)
+        return _served(command, expected) if SERVER.match(command) else _ended(command)
 
     def _export(self, name, command):
         code, lines = _ended(f'{command} && printf "%s" "${name}"')
@@ -84,10 +89,13 @@ class Job:
                 start_new_session=True,
             )
 
-    def until(self, expected):
-        """What it has printed, once that is what is expected, or as much as there will be."""
+    def until(self, expected, ready=None):
+        """What it has printed, once that is what is expected, or as much as there will be.
+
+        With `ready`, this pattern must have been printed, too.
+        """
         until = time.monotonic() + HANGS_AFTER_SECONDS
-        while not matches(expected, self._printed()):
+        while not matches(expected, self._printed()) or (ready and not self._has_printed(ready)):
             if self._process.poll() is not None:
                 return self._printed()
             if time.monotonic() > until:
@@ -97,6 +105,16 @@ class Job:
 
     def _printed(self):
         return _lines(self._output.read_text(encoding="utf-8"))
+
+    def _has_printed(self, pattern):
+        return pattern.search(self._output.read_text(encoding="utf-8")) is not None
+
+    def ended(self):
+        """Its exit code, a while after it was told to stop."""
+        try:
+            return self._process.wait(HANGS_AFTER_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise HangsError(f"`{self._command}` does not stop") from error
 
     def tell(self, number=None):
         """Send a signal to it and to all that it has started."""
@@ -109,6 +127,16 @@ class Job:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(30)
                 break
+
+
+def _served(command, expected):
+    job = Job(command)
+    try:
+        printed = job.until(expected, URL)
+        job.tell(signal.SIGINT)
+        return job.ended(), printed
+    finally:
+        job.end()
 
 
 def _ended(command):

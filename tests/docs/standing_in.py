@@ -16,6 +16,8 @@ DATABASE = re.compile(r"postgresql://counterseal@127\.0\.0\.1/\w+")
 def stand_ins(text):
     """What to put in the place of what, for a page whose examples say `text`."""
     ports = {port: _free_port() for port in PORTS if port in text}
+    if PORTS[0] in ports:  # the default, which commands need not name
+        ports["counterseal serve"] = f"counterseal serve --port {ports[PORTS[0]]}"
     return ports | {url: fresh_database() for url in sorted(set(DATABASE.findall(text)))}
 
 

@@ -13,7 +13,7 @@ SLOW = (
     *("approvals.md", "audit.md", "gateway.md", "gateway-auth.md"),
     *("http-tools.md", "metrics.md", "people.md", "policy.md", "README.md"),
     *("tutorial.md", "unknown-outcomes.md", "postgres.md", "rotate-keys.md"),
-    *("incident.md", "plans.md", "runtime.md", "scaling.md"),
+    *("incident.md", "plans.md", "runtime.md", "scaling.md", "http-api.md", "console.md"),
 )
 """Pages whose examples are commands, each a program that has to start."""
 

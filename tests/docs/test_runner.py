@@ -70,6 +70,10 @@ def test_wrong_expected_output_fails_at_the_command(run):
         run("```console\n$ echo 1\n1\n$ echo 2\ntwo\n```\n")
 
 
+def test_command_goes_on_after_a_backslash(run):
+    run("```console\n$ echo 1 \\\n    2\n1 2\n$ echo 3\n3\n```\n")
+
+
 def test_output_that_the_page_does_not_show_fails(run):
     with fails_at(2, "+1"):
         run("```console\n$ echo 1\n```\n")
@@ -200,3 +204,40 @@ def test_what_stands_in_is_used_in_files_commands_and_output(run):
         lambda text: {"8787": "9"},
     )
     assert (folder / "a.txt").read_text() == "port 9\n"
+
+
+# --- servers in the foreground --------------------------------------------------------------------
+
+PROJECT = """\
+```toml title="counterseal.toml"
+[agents.desk]
+tenant = "acme"
+```
+"""
+
+
+@pytest.mark.slow
+def test_server_is_waited_for_and_stopped(run):
+    shown = "...\nConsole  http://127.0.0.1:…\n...\n"
+    folder = run(
+        f"{PROJECT}```console\n$ counterseal serve --port 0 --anonymous-as desk\n{shown}"
+        "$ echo afterwards\nafterwards\n```\n"
+    )
+    (output,) = folder.glob(".job-*")
+    assert "stopped" in output.read_text()
+
+
+@pytest.mark.slow
+def test_server_that_does_not_start_fails_at_its_command(run):
+    with fails_at(6, "There is no agent 'ghost'"):
+        run(f"{PROJECT}```console\n$ counterseal serve --anonymous-as ghost\n...\n```\n")
+
+
+@pytest.mark.slow
+def test_server_that_prints_something_else_fails_at_its_command(run, monkeypatch):
+    monkeypatch.setattr("tests.docs.session.HANGS_AFTER_SECONDS", 5)
+    with fails_at(6, "it has not printed this so far"):
+        run(
+            f"{PROJECT}```console\n$ counterseal serve --port 0 --anonymous-as desk\n"
+            "...\nConsole  https://elsewhere\n...\n```\n"
+        )

@@ -174,12 +174,13 @@ class People:
         self,
         services: AccountServices,
         *,
+        directory: Directory | None = None,
         passwords: Passwords | None = None,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._services = services
         self._passwords = passwords or Passwords()
-        self.directory = Directory(services, steady=steady)
+        self.directory = directory or Directory(services, steady=steady)
         self.sessions = Sessions(services.store, self.directory, clock=services.clock)
         self._sign_in = SignIn(services, self.directory, passwords=self._passwords, steady=steady)
 

@@ -128,7 +128,10 @@ class Person:
 
 
 class Directory:
-    """Looks up the users in the registry. Raises StoreError while the store can't answer."""
+    """Looks up the users in the registry. Raises StoreError while the store can't answer.
+
+    A subclass with the same three methods can look them up elsewhere.
+    """
 
     def __init__(
         self, services: AccountServices, *, steady: Callable[[], float] = time.monotonic

@@ -20,7 +20,11 @@ TARGETS = {
 }
 """Each file of the project, and the template that it copies."""
 
-STEPS = ("counterseal lint", "counterseal show", "counterseal show send_approved_notice")
+STEPS = (
+    "counterseal lint",
+    "counterseal show send_approved_notice",
+    """counterseal call get_case_summary '{"case_id": "case_1001"}' --as intake-agent""",
+)
 
 
 def init(
@@ -49,5 +53,6 @@ def init(
         "",
         "Next:",
         *(f"  {step}" for step in steps),
+        "README.md goes on from there: a draft, an approval, one e-mail.",
     ]
     render({"created": created, "next": steps}, lambda: page, as_json=as_json)

@@ -1,8 +1,10 @@
 """The people of a runtime, as the console and the API ask for them; at two workers of one store."""
 
+from dataclasses import replace
+
 import pytest
 
-from counterseal.accounts import People, RefusalReason, Session, SignInRefused
+from counterseal.accounts import Directory, People, RefusalReason, Session, SignInRefused
 from counterseal.runtime import Runtime
 from counterseal.testing import FakeClock
 
@@ -21,6 +23,19 @@ async def test_sign_in_gives_a_session_and_each_time_another_one(people, ada, pa
     assert await people.session(cookie) == first
     assert first.session_id != second.session_id
     assert await people.sign_in("ada", "wrong", source=HERE) == SignInRefused(RefusalReason.WRONG)
+
+
+async def test_users_of_another_directory_are_known_by_their_sessions(runtime, ada):
+    class Elsewhere(Directory):
+        async def user(self, name):
+            return replace(ada, name="ida") if name == "ida" else None
+
+        user_now = user
+
+    people = People(runtime, directory=Elsewhere(runtime))
+    cookie, session = await people.sessions.issue(replace(ada, name="ida"), "acme")
+    assert await people.session(cookie) == session
+    assert session.person.name == "ida"
 
 
 @pytest.mark.parametrize("cookie", [None, "", "made up"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from counterseal.cli.init import TARGETS
+from tests.docs.runner import run_page
 
 FILES = [".gitignore", "README.md", "contracts/search_policy.yaml", "counterseal.toml", "tools.py"]
 TOOLS = ["create_notice_draft", "get_case_summary", "search_policy", "send_approved_notice"]
@@ -42,6 +43,13 @@ def test_project_is_written_and_lints_clean_in_a_process_of_its_own(tmp_path):
     planned = counterseal("call", *asked, cwd=tmp_path / "assistant")
     assert planned.returncode == 3
     assert "would be held for approval by 1 person" in planned.stdout
+
+
+@pytest.mark.slow
+def test_readme_of_the_project_can_be_followed_to_its_end(run, folder):
+    """The request that its own tool makes is approved and executed, in the folder as written."""
+    assert run("init").exit_code == 0
+    run_page(folder / "README.md", folder)
 
 
 def test_every_tool_of_the_project_can_be_shown(run):

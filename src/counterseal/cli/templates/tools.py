@@ -7,6 +7,7 @@ verification, budget. `counterseal show NAME` prints what came of it.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -14,8 +15,8 @@ from pydantic import BaseModel, Field
 from counterseal import Effect, Invariant, Secret, tool
 
 CASES = {"case_1001": ("Burst pipe in flat 4", "open"), "case_1002": ("Noise complaint", "closed")}
-DRAFTS: dict[str, str] = {}
-OUTBOX: list[tuple[str, str]] = []
+DRAFTS = Path(__file__).with_name("drafts")
+OUTBOX = Path(__file__).with_name("outbox.txt")  # stands for a mail server
 
 CaseId = Annotated[str, Field(pattern=r"^case_[0-9]{4}$", description="The case, like case_1001.")]
 DraftId = Annotated[str, Field(pattern=r"^drf_[0-9]{4}$", description="The draft, like drf_0001.")]
@@ -69,14 +70,15 @@ async def create_notice_draft(
     text: Annotated[str, Field(max_length=4000, description="What the notice says.")],
 ) -> Draft:
     """Write a notice for a case and keep it as a draft. Does not send it."""
-    draft_id = f"drf_{len(DRAFTS) + 1:04}"
-    DRAFTS[draft_id] = f"{case_id}: {text}"
+    DRAFTS.mkdir(exist_ok=True)
+    draft_id = f"drf_{len(list(DRAFTS.iterdir())) + 1:04}"
+    (DRAFTS / draft_id).write_text(f"{case_id}: {text}", encoding="utf-8")
     return Draft(draft_id=draft_id, length=len(text))
 
 
 def find_sent(draft_id: str, recipient: str) -> Sent | None:
     """Ask the outbox what became of a notice, after a call and whenever its answer did not come."""
-    found = (recipient, DRAFTS.get(draft_id)) in OUTBOX
+    found = OUTBOX.exists() and f"{draft_id} to {recipient}: " in OUTBOX.read_text("utf-8")
     return Sent(draft_id=draft_id, status="sent") if found else None
 
 
@@ -107,5 +109,7 @@ async def send_approved_notice(
     """Send a finished draft to one recipient. Does not write or change drafts."""
     if not smtp_password:
         raise RuntimeError("no password for the mail server")
-    OUTBOX.append((recipient, DRAFTS[draft_id]))
+    text = (DRAFTS / draft_id).read_text("utf-8")
+    with OUTBOX.open("a", encoding="utf-8") as outbox:
+        outbox.write(f"{draft_id} to {recipient}: {text}\n")
     return Sent(draft_id=draft_id, status="sent")
