@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer.testing import CliRunner
 
-CONFIG = '[store]\nurl = "sqlite:///counterseal.db"\n\n[keys]\npath = "keys"\n'
+CONFIG = '[keys]\npath = "keys"\n'
 CASE = '{"case_id": "case_1001"}'
 
 
@@ -347,7 +347,7 @@ def test_auditor_with_the_public_key_can_check_and_not_seal(run, project, folder
 
 
 def test_nothing_on_record_is_in_order(run, write):
-    write("counterseal.toml", CONFIG)
+    write("counterseal.toml", '[store]\nurl = "sqlite:///counterseal.db"\n' + CONFIG)
     run("keys", "new", "audit")
     import asyncio
 
