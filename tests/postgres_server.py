@@ -202,7 +202,7 @@ def _emptying() -> str:
 def _template(base_url: str) -> str:
     """The database that new ones are copied from. Of several processes, one makes it."""
     from counterseal.storage.postgres import open_postgres
-    from counterseal.storage.postgres.migrations import known_migrations
+    from counterseal.storage.postgres.connections import known_migrations
 
     name = f"counterseal_schema_{known_migrations()[-1].checksum[:12]}"
 

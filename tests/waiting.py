@@ -4,6 +4,7 @@
     rows = await until(list_rows)              # a condition may be async; its value is returned
     printed = until_now(lambda: process.poll() is not None)
     await turns()                              # let every task of the loop go on as far as it can
+    await asyncio.gather(caller(ask, 1), …)    # two callers, where `ask` hands out a future
 
 A condition that does not come true within PATIENCE fails the test.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 PATIENCE = 60.0
@@ -33,6 +34,11 @@ async def until(condition: Callable[[], Any], what: str = "") -> Any:
         if time.monotonic() > deadline:
             raise AssertionError(f"never true: {what or condition}")
         await asyncio.sleep(BETWEEN_LOOKS)
+
+
+async def caller(ask: Callable[..., Awaitable[Any]], *given: Any) -> Any:
+    """Ask as a caller with a task of its own does, and return the answer."""
+    return await ask(*given)
 
 
 def until_now(condition: Callable[[], Any], what: str = "") -> Any:

@@ -47,8 +47,8 @@ from counterseal.gates import compile_record
 from counterseal.gates.base import CompiledContract, Decision, deny
 from counterseal.gates.parse import is_id
 from counterseal.keys import KeyRing, fingerprint_key
+from counterseal.ledger.changes import implicit_run
 from counterseal.ledger.records import Budgets, Due, DueKind, Held, RunRecord
-from counterseal.ledger.run_changes import implicit_run
 from counterseal.observation import Observation, Redactor
 from counterseal.operations.approver import Approvals, work_for
 from counterseal.operations.operator import Operator, catch_up

@@ -26,8 +26,8 @@ from counterseal import (
 )
 from counterseal.audit import EventType
 from counterseal.codes import Code
+from counterseal.ledger.changes import IDLE_SECONDS
 from counterseal.ledger.records import HeldStatus
-from counterseal.ledger.run_changes import IDLE_SECONDS
 from counterseal.runs import RunError
 from counterseal.testing import FakeClock, MemoryStore, fake_tool, runtime_for, someone
 

@@ -24,6 +24,7 @@ from counterseal.ledger.records import Concern, Due
 from counterseal.ledger.requests import Admission, AdmissionRequest, StoredEntry
 from counterseal.storage import open_store
 from tests.postgres_server import borrowed_database
+from tests.waiting import caller
 
 
 @contextmanager
@@ -135,7 +136,7 @@ class Same(RuleBasedStateMachine):
 
     def each(self, ask):
         """What each store says to something, memory first."""
-        return [self.runner.run(ask(store)) for store in (self.memory, self.durable)]
+        return [self.runner.run(caller(ask, store)) for store in (self.memory, self.durable)]
 
     def ask(self, method, *arguments, **more):
         """Ask both, see that they agree, and say what memory said."""

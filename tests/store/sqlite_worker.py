@@ -118,12 +118,16 @@ def unit(limit):
     return Charge("tenant.units", "units", 1, limit, of_run=False)
 
 
+async def admit(store, key):
+    return await store.admit(request(key))
+
+
 async def endless(store, name):
     """Admit and settle until killed, and tell of each commit when it is done."""
     number = 0
     while True:
         keys = [f"{name}_{number + n}" for n in range(3)]
-        admitted = await asyncio.gather(*(store.admit(request(key)) for key in keys))
+        admitted = await asyncio.gather(*(admit(store, key) for key in keys))
         tell("admitted", keys)
         store.note(request().events[0])
         for one in admitted:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from counterseal.audit import EventType
 from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.records import HeldStatus
 from counterseal.ledger.requests import NEW_KEY, AdmissionRefusal, Charge, RateLimit
+from tests.waiting import caller
 
 
 async def test_an_admission_spends_pins_reserves_and_records_at_once(store, make):
@@ -150,7 +152,7 @@ async def test_an_approval_is_spent_by_the_call_that_it_admits(store, make):
     await store.hold(make.held(), [])
     await store.decide("acme", "appr_1", HeldStatus.APPROVED, [])
     answers = await asyncio.gather(
-        *(store.admit(make.admit(approval_id="appr_1")) for _ in range(5))
+        *(caller(store.admit, make.admit(approval_id="appr_1")) for _ in range(5))
     )
     assert Counter(one.refused for one in answers) == {None: 1, AdmissionRefusal.APPROVAL: 4}
     assert (await store.recall("acme", "run_1", "k")).held.status is HeldStatus.SPENT
@@ -158,7 +160,7 @@ async def test_an_approval_is_spent_by_the_call_that_it_admits(store, make):
 
 async def test_one_key_is_reserved_once_however_many_want_it(store, make):
     wanted = [make.admit(entry=make.entry(call_id=f"call_{n}")) for n in range(8)]
-    answers = await asyncio.gather(*map(store.admit, wanted))
+    answers = await asyncio.gather(*map(partial(caller, store.admit), wanted))
     winners = [one for one in answers if one.refused is None]
     assert len(winners) == 1
     assert {one.entry.call_id for one in answers} == {winners[0].entry.call_id}

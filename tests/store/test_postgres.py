@@ -16,7 +16,7 @@ from counterseal.storage.postgres.connections import ChangeListener, DatabaseAdd
 from counterseal.storage.postgres.faults import MEANINGS, explained, is_again, is_lost
 from tests.postgres_server import STUCK, borrowed_database, execute, seen
 from tests.store.kept import keep
-from tests.waiting import turns
+from tests.waiting import caller, turns
 
 pytestmark = pytest.mark.slow
 """A server has to start for them."""
@@ -166,7 +166,9 @@ async def test_a_closed_store_says_so_whatever_it_is_asked(url, make):
     await store.admit(make.admit())
     await store.close()
     await store.close()
-    for asked in (store.admit(make.admit()), store.recall("acme", "r", None), store.events("a")):
+    with pytest.raises(StoreError, match="was closed"):
+        await store.admit(make.admit())
+    for asked in (store.recall("acme", "r", None), store.events("a")):
         with pytest.raises(StoreError, match="was closed"):
             await asked
     with pytest.raises(StoreError, match="was closed"):
@@ -205,7 +207,9 @@ async def test_what_waits_together_is_committed_together(store, make):
 async def test_what_is_refused_costs_no_commit(store, make):
     await store.admit(make.admit(entry=make.entry()))
     said = await said_by(store)
-    answers = await asyncio.gather(*(store.admit(make.admit(entry=make.entry())) for _ in "abc"))
+    answers = await asyncio.gather(
+        *(caller(store.admit, make.admit(entry=make.entry())) for _ in "abc")
+    )
     assert {one.refused for one in answers} == {"duplicate"}
     assert "COMMIT" not in said
     assert "ROLLBACK" in said
@@ -261,10 +265,10 @@ async def test_an_admission_is_dropped_when_its_caller_has_gone_but_an_outcome_i
     somebody = await asyncpg.connect(url)
     async with somebody.transaction():
         await somebody.execute("LOCK TABLE runs")  # the store's only writer stops here
-        stopped = asyncio.create_task(store.admit(make.admit(entry=make.entry("first"))))
+        stopped = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry("first"))))
         await seen(url, STUCK)
-        gone = asyncio.create_task(store.admit(make.admit(entry=make.entry("gone"))))
-        settling = asyncio.create_task(store.settle(make.settle(entry=make.done(entry))))
+        gone = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry("gone"))))
+        settling = asyncio.create_task(caller(store.settle, make.settle(entry=make.done(entry))))
         await asyncio.sleep(0)
         gone.cancel()
         settling.cancel()
@@ -284,7 +288,6 @@ async def test_a_deadlock_with_somebody_else_is_got_over(url, store, make):
     await somebody.execute("SELECT * FROM counters FOR UPDATE")
     admitting = make.admit(entry=make.entry("c"), charges=[make.charge()])
     doing = [store.settle(make.settle(entry=failed)), store.admit(admitting)]
-    doing = [asyncio.create_task(one) for one in doing]
     await seen(url, STUCK)
     await somebody.execute("SELECT * FROM ledger WHERE key = 'a' FOR UPDATE")  # now it is a ring
     await somebody.execute("COMMIT")

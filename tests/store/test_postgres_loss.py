@@ -28,6 +28,7 @@ from tests.postgres_server import (
     seen,
 )
 from tests.store.chains import check_chain, log_of
+from tests.waiting import caller
 
 pytestmark = pytest.mark.slow
 """A server has to start for them."""
@@ -80,7 +81,9 @@ async def test_who_is_disconnected_in_the_middle_of_a_transaction_does_it_anew(u
     somebody = await asyncpg.connect(url)
     await somebody.execute("BEGIN; LOCK TABLE ledger")
     admitting = [
-        asyncio.create_task(store.admit(make.admit(entry=make.entry(key), charges=[make.charge()])))
+        asyncio.create_task(
+            caller(store.admit, make.admit(entry=make.entry(key), charges=[make.charge()]))
+        )
         for key in "bcd"
     ]
     await seen(url, STUCK)

@@ -23,6 +23,7 @@ from tests.postgres_server import (
     seen,
 )
 from tests.store.chains import check_chain, log_of
+from tests.waiting import caller
 
 pytestmark = pytest.mark.slow
 """A server has to start for them."""
@@ -208,7 +209,7 @@ async def test_a_change_of_the_registry_waits_for_who_rests_on_what_was_before(u
     somebody = await asyncpg.connect(url)
     await somebody.execute("BEGIN; LOCK TABLE rates")
     admitting = asyncio.create_task(
-        stores[0].admit(make.admit(entry=make.entry(), rates=[make.rate()]))
+        caller(stores[0].admit, make.admit(entry=make.entry(), rates=[make.rate()]))
     )
     await seen(url, STUCK)
     changing = asyncio.create_task(stores[1].change(1, {"kill": "save"}, []))
@@ -291,7 +292,7 @@ async def test_no_two_processes_claim_the_same(url, worker, make):
     store = open_store(url)
     names = [f"k{number}" for number in range(KEYS)]
     await asyncio.gather(
-        *(store.admit(make.admit(entry=make.entry(key), lease=0)) for key in names),
+        *(caller(store.admit, make.admit(entry=make.entry(key), lease=0)) for key in names),
         *(store.schedule(0, make.due(key), []) for key in names),
     )
     await store.close()

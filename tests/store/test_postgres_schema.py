@@ -9,8 +9,7 @@ import pytest
 
 from counterseal.errors import StoreError
 from counterseal.storage import open_store, postgres
-from counterseal.storage.postgres.connections import _SETTINGS
-from counterseal.storage.postgres.migrations import known_migrations, migrate
+from counterseal.storage.postgres.connections import _SETTINGS, known_migrations, migrate
 from counterseal.storage.scripts import Migration, sql_folder, statements
 from tests.postgres_server import bare_database, drop_database
 

@@ -4,10 +4,10 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.errors import CountersealError
+from counterseal.ledger.changes import IDLE_SECONDS
 from counterseal.ledger.entry import Phase
 from counterseal.ledger.records import Budgets, HeldStatus
 from counterseal.ledger.requests import AdmissionRefusal
-from counterseal.ledger.run_changes import IDLE_SECONDS
 from counterseal.storage import open_store
 from tests.store.kept import keep
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
 from counterseal.audit import EventType
+from counterseal.ledger.changes import IDLE_SECONDS
 from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import Budgets, DueKind, Held, HeldStatus, RunRecord
 from counterseal.ledger.requests import Ballot, Charge, ExpiryRequest, RateLimit, SettlementRequest
-from counterseal.ledger.run_changes import IDLE_SECONDS
 from tests.store.same import (
     DURABLE,
     FOREVER,

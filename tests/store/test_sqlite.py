@@ -11,9 +11,14 @@ import pytest
 from counterseal.errors import CountersealError, StoreError
 from counterseal.storage import open_store
 from counterseal.storage.sqlite import SqliteStore
-from counterseal.storage.sqlite.database import path_of
-from counterseal.storage.sqlite.faults import MEANINGS, LockedError, explained
-from counterseal.storage.sqlite.migrations import migrate, refuse_foreign
+from counterseal.storage.sqlite.file import (
+    MEANINGS,
+    LockedError,
+    explained,
+    migrate,
+    path_of,
+    refuse_foreign,
+)
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """The chain that an SQLite store writes, whatever happens to its commits."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from counterseal.errors import StoreError
 from counterseal.storage.sqlite import SqliteStore
 from tests.store.chains import check_chain, log_of
-from tests.waiting import turns, until
+from tests.waiting import caller, turns, until
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ async def test_what_fails_beside_others_leaves_no_gap(store, make):
     wanted = [make.admit(entry=make.entry(f"k{n}"), events=[make.event()] * 2) for n in range(4)]
     wanted.insert(2, bad)
     for _ in range(2):
-        await asyncio.gather(*map(store.admit, wanted), return_exceptions=True)
+        await asyncio.gather(*map(partial(caller, store.admit), wanted), return_exceptions=True)
         await store.settle(make.settle())
     assert await seqs(store) == [10]
 
@@ -68,7 +69,7 @@ async def test_what_could_not_be_written_leaves_no_gap(path, store, make, somebo
         await store.settle(make.settle(events=[large]))
     connection.execute("PRAGMA max_page_count = 1073741823")
     with somebody_else(path, "BEGIN IMMEDIATE") as other:
-        waiting = asyncio.create_task(store.settle(make.settle()))
+        waiting = asyncio.create_task(caller(store.settle, make.settle()))
         await turns()
         other.execute("COMMIT")
     await waiting
@@ -132,7 +133,7 @@ async def test_an_outcome_whose_caller_has_gone_wakes_who_waits(path, store, mak
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
     waiting = asyncio.create_task(store.wait("acme", "k", 1e6))
     with somebody_else(path, "BEGIN IMMEDIATE"):
-        settling = asyncio.create_task(store.settle(make.settle(entry=make.done(entry))))
+        settling = asyncio.create_task(caller(store.settle, make.settle(entry=make.done(entry))))
         await turns()
         settling.cancel()
         await asyncio.wait([settling])

@@ -1,15 +1,16 @@
 """How the SQLite store writes: together, waiting for others, and what happens when it can't."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from counterseal.errors import StoreError
 from counterseal.ledger.requests import AdmissionRefusal, Charge, RateLimit
 from counterseal.storage.sqlite import SqliteStore
-from counterseal.storage.sqlite.faults import LockedError
+from counterseal.storage.sqlite.file import LockedError
 from tests.store.kept import keep
-from tests.waiting import turns, until
+from tests.waiting import caller, turns, until
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ async def test_what_many_spend_together_is_read_once_and_written_once(store, mak
     asked = make.admit(charges=[charge], rates=[rate])
     await store.admit(asked)  # pins the version
     said = statements_of(store)
-    answers = await asyncio.gather(*(store.admit(asked) for _ in range(32)))
+    answers = await asyncio.gather(*(caller(store.admit, asked) for _ in range(32)))
     assert [one.refused for one in answers] == [None] * 19 + [AdmissionRefusal.BUDGET] * 13
     assert (await store.recall("acme", "run_1", None)).run_counters == {"reads": 20}
     commits = said.count("COMMIT")
@@ -74,12 +75,12 @@ async def test_what_many_spend_together_is_read_once_and_written_once(store, mak
 async def test_an_admission_sees_what_came_before_it_in_the_same_commit(store, make):
     await store.open_run(make.run())
     answers = await asyncio.gather(
-        store.admit(make.admit(entry=make.entry("a"), version="1.0.0")),
-        store.admit(make.admit(entry=make.entry("b"), version="2.0.0")),
-        store.settle(make.settle(state=[("case", "replace", 1)])),
-        store.admit(make.admit(entry=make.entry("c"), reads={"case": 0})),
+        caller(store.admit, make.admit(entry=make.entry("a"), version="1.0.0")),
+        caller(store.admit, make.admit(entry=make.entry("b"), version="2.0.0")),
+        caller(store.settle, make.settle(state=[("case", "replace", 1)])),
+        caller(store.admit, make.admit(entry=make.entry("c"), reads={"case": 0})),
         store.change(1, {"op": "kill"}, ()),
-        store.admit(make.admit(entry=make.entry("d"))),
+        caller(store.admit, make.admit(entry=make.entry("d"))),
     )
     pinned, stale, outdated = (answers[n].refused for n in (1, 3, 5))
     assert (pinned, stale, outdated) == (
@@ -97,7 +98,8 @@ async def test_who_finds_the_file_locked_waits_without_holding_up_the_loop(
 ):
     with somebody_else(path, "BEGIN IMMEDIATE") as other:
         admitting = [
-            asyncio.create_task(store.admit(make.admit(entry=make.entry(key)))) for key in "abc"
+            asyncio.create_task(caller(store.admit, make.admit(entry=make.entry(key))))
+            for key in "abc"
         ]
         for _ in range(20):  # the loop goes round, and readers read
             await turns(5)
@@ -121,7 +123,7 @@ async def test_patience_ends_and_nothing_is_written_afterwards(path, make, someb
     store = SqliteStore(path, patience=0.1)
     with somebody_else(path, "BEGIN IMMEDIATE"):
         answers = await asyncio.gather(
-            *(store.admit(make.admit(entry=make.entry(key))) for key in "abc"),
+            *(caller(store.admit, make.admit(entry=make.entry(key))) for key in "abc"),
             return_exceptions=True,
         )
         assert [type(one) for one in answers] == [LockedError] * 3
@@ -247,7 +249,8 @@ async def test_one_that_fails_leaves_the_others_and_nothing_of_itself(path, stor
     wanted = [make.admit(entry=make.entry(f"k{n}"), charges=[make.charge(9)]) for n in range(4)]
     wanted.insert(2, make.admit(entry=unfit, charges=[make.charge(9)]))
     wanted.insert(4, make.admit(entry=make.entry("x"), events=[make.event(), unspoken]))
-    answers = await asyncio.gather(*map(store.admit, wanted), return_exceptions=True)
+    admitting = [caller(store.admit, one) for one in wanted]
+    answers = await asyncio.gather(*admitting, return_exceptions=True)
     failed = [n for n, answer in enumerate(answers) if isinstance(answer, Exception)]
     assert failed == [2, 4]
     assert isinstance(answers[2], StoreError)
@@ -261,8 +264,8 @@ async def test_an_admission_is_dropped_when_its_caller_has_gone_but_an_outcome_i
 ):
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
     with somebody_else(path, "BEGIN IMMEDIATE"):
-        admitting = asyncio.create_task(store.admit(make.admit(entry=make.entry("gone"))))
-        settling = asyncio.create_task(store.settle(make.settle(entry=make.done(entry))))
+        admitting = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry("gone"))))
+        settling = asyncio.create_task(caller(store.settle, make.settle(entry=make.done(entry))))
         await turns()
         admitting.cancel()
         settling.cancel()
@@ -297,7 +300,7 @@ def test_a_store_outlives_the_event_loop_that_it_was_used_in(path, make, events_
     async def use(key):
         store.note(make.event())
         wanted = [make.admit(entry=make.entry(f"{key}{n}")) for n in range(3)]
-        answers = await asyncio.gather(*map(store.admit, wanted))
+        answers = await asyncio.gather(*map(partial(caller, store.admit), wanted))
         return [one.refused for one in answers]
 
     assert asyncio.run(use("a")) == [None] * 3

@@ -9,7 +9,7 @@ import pytest
 from counterseal.audit import EventType
 from counterseal.errors import StoreError
 from counterseal.storage.sqlite import SqliteStore, writer
-from tests.waiting import until
+from tests.waiting import caller, until
 
 
 @pytest.fixture
@@ -126,8 +126,11 @@ async def test_a_full_disk_refuses_everything_and_is_got_over_without_a_restart(
     with full(store):
         store.note(make.event(EventType.FAILED)._replace(body=big))
         answers = await asyncio.gather(
-            store.settle(make.settle(entry=make.done(first, observation=big))),
-            *(store.admit(make.admit(entry=make.entry(key), events=[large])) for key in "abc"),
+            caller(store.settle, make.settle(entry=make.done(first, observation=big))),
+            *(
+                caller(store.admit, make.admit(entry=make.entry(key), events=[large]))
+                for key in "abc"
+            ),
             return_exceptions=True,
         )
         assert [type(one) for one in answers] == [StoreError] * 4
@@ -169,7 +172,7 @@ async def test_a_commit_that_fails_fails_all_of_it_and_the_next_one_succeeds(
         said = []
         store._backend.database.connection.set_trace_callback(said.append)
         answers = await asyncio.gather(
-            *(store.admit(make.admit(entry=make.entry(f"k{n}"))) for n in range(4)),
+            *(caller(store.admit, make.admit(entry=make.entry(f"k{n}"))) for n in range(4)),
             return_exceptions=True,
         )
     finally:
@@ -178,7 +181,7 @@ async def test_a_commit_that_fails_fails_all_of_it_and_the_next_one_succeeds(
     assert said.count("COMMIT") == 2, "it was the commit that failed"
     assert keys_in(path, somebody_else) == set()
     answers = await asyncio.gather(
-        *(store.admit(make.admit(entry=make.entry(f"k{n}"))) for n in range(4))
+        *(caller(store.admit, make.admit(entry=make.entry(f"k{n}"))) for n in range(4))
     )
     assert [one.refused for one in answers] == [None] * 4
     assert keys_in(path, somebody_else) == {"k0", "k1", "k2", "k3"}

@@ -1,18 +1,20 @@
 """What the SQLite store knows without a look is what the file says, whoever has changed it."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
 from counterseal.errors import StoreError
+from counterseal.ledger.changes import IDLE_SECONDS
 from counterseal.ledger.requests import AdmissionRefusal, Charge, ExpiryRequest, RateLimit
-from counterseal.ledger.run_changes import IDLE_SECONDS
 from counterseal.storage import open_store
 from counterseal.storage.sqlite import SqliteStore, rows
 from tests.store.same import KEYS, RUNS, TENANTS, keys, plain, run_machine, runs, step, tenants
 from tests.store.test_same_answers import SameAnswers, charges, rates, versions
+from tests.waiting import caller
 
 requests = st.fixed_dictionaries(
     {
@@ -53,7 +55,7 @@ class SameOfTwo(SameAnswers):
         ]
 
         async def together(store):
-            return await asyncio.gather(*map(store.admit, asked))
+            return await asyncio.gather(*map(partial(caller, store.admit), asked))
 
         said = self.each(together)
         assert plain(said[1]) == plain(said[0])
@@ -223,7 +225,8 @@ async def test_what_fails_in_a_commit_has_spent_nothing(store, make):
     unspoken = make.event()._replace(body={"what": object()})
     wanted = [asked, asked, asked._replace(entry=make.entry(request_hash=None))]
     wanted += [asked._replace(events=[unspoken]), asked, asked, asked]
-    answers = await asyncio.gather(*map(store.admit, wanted), return_exceptions=True)
+    admitting = [caller(store.admit, one) for one in wanted]
+    answers = await asyncio.gather(*admitting, return_exceptions=True)
     assert [isinstance(one, Exception) for one in answers] == [n in (2, 3) for n in range(7)]
     assert [one.refused for one in answers[-3:]] == [None, None, AdmissionRefusal.BUDGET]
 
@@ -256,5 +259,5 @@ async def test_what_is_known_does_not_grow_without_end(store, make, monkeypatch)
             await store.find_run("acme", one.run_id)
     kept = store._backend.database.cache
     assert all(len(one) <= 9 for one in (kept.rates, kept.runs, kept.run_records, kept.counters))
-    answers = await asyncio.gather(*map(store.admit, wanted))
+    answers = await asyncio.gather(*map(partial(caller, store.admit), wanted))
     assert [one.refused for one in answers] == [None] * 5 + [AdmissionRefusal.BUDGET] * 15

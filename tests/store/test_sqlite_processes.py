@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.storage.sqlite import SqliteStore
 from tests.store.chains import check_chain, log_of
+from tests.waiting import caller
 
 WORKER = Path(__file__).with_name("sqlite_worker.py")
 WORKERS = 4
@@ -173,7 +175,7 @@ async def test_no_two_processes_claim_the_same_orphan(path, worker, make):
     store = SqliteStore(path, patience=60)
     keys = [f"key_{number}" for number in range(60)]
     requests = [make.admit(entry=make.entry(key), lease=0) for key in keys]
-    await asyncio.gather(*map(store.admit, requests))
+    await asyncio.gather(*map(partial(caller, store.admit), requests))
     processes = [worker("orphans", 3) for _ in range(WORKERS)]
     at_once(processes)
     claimed = [one for process in processes for one in told(process)[0]]

@@ -12,7 +12,7 @@ from counterseal.errors import StoreError
 from counterseal.storage import sqlite
 from counterseal.storage.scripts import Migration, named, sql_folder, statements
 from counterseal.storage.sqlite import SqliteStore
-from counterseal.storage.sqlite.migrations import known_migrations, migrate
+from counterseal.storage.sqlite.file import known_migrations, migrate
 from counterseal.storage.sqlite.rows import NULL, blob
 
 KNOWN = known_migrations()

@@ -10,6 +10,7 @@ from counterseal.ledger.entry import EntryStatus
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.database import DiskSpeed
 from tests.store.chains import check_chain, log_of
+from tests.waiting import caller
 
 
 class Disk:
@@ -56,7 +57,7 @@ async def reached(disk):
 
 
 async def test_the_loop_goes_round_while_a_commit_waits_for_the_disk(store, disk, make):
-    admitting = asyncio.create_task(store.admit(make.admit(entry=make.entry())))
+    admitting = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry())))
     await reached(disk)
     assert not admitting.done()
     assert (await store.recall("acme", "run_1", "k")).entry is None, "it is not committed yet"
@@ -69,11 +70,12 @@ async def test_the_loop_goes_round_while_a_commit_waits_for_the_disk(store, disk
 
 
 async def test_what_comes_during_a_commit_is_gathered_into_the_next_one(store, disk, make):
-    first = asyncio.create_task(store.admit(make.admit(entry=make.entry("first"))))
+    first = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry("first"))))
     await reached(disk)
     commits = store._backend.database.commits
     others = [
-        asyncio.create_task(store.admit(make.admit(entry=make.entry(f"k{n}")))) for n in range(8)
+        asyncio.create_task(caller(store.admit, make.admit(entry=make.entry(f"k{n}"))))
+        for n in range(8)
     ]
     store.note(make.event())
     await asyncio.sleep(0)
@@ -91,7 +93,7 @@ async def test_an_outcome_wakes_callers_after_its_commit(store, disk, make):
     disk.reached.clear()
     disk.go_on.clear()
     waiting = asyncio.create_task(store.wait("acme", "k", 1e6))
-    settling = asyncio.create_task(store.settle(make.settle(entry=make.done(entry))))
+    settling = asyncio.create_task(caller(store.settle, make.settle(entry=make.done(entry))))
     await reached(disk)
     assert not waiting.done()
     disk.go_on.set()
@@ -100,7 +102,7 @@ async def test_an_outcome_wakes_callers_after_its_commit(store, disk, make):
 
 
 async def test_a_caller_that_goes_during_the_commit_loses_nothing(store, disk, make):
-    admitting = asyncio.create_task(store.admit(make.admit(entry=make.entry(), lease=0)))
+    admitting = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry(), lease=0)))
     await reached(disk)
     admitting.cancel()
     await asyncio.wait([admitting])
@@ -112,7 +114,7 @@ async def test_a_caller_that_goes_during_the_commit_loses_nothing(store, disk, m
 
 async def test_a_commit_that_fails_in_the_thread_fails_its_callers_alone(store, disk, make):
     disk.error = OSError("input/output error")
-    failing = asyncio.create_task(store.admit(make.admit(entry=make.entry("a"))))
+    failing = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry("a"))))
     await reached(disk)
     disk.go_on.set()
     with pytest.raises(StoreError, match="input/output error"):
@@ -132,7 +134,7 @@ async def test_what_does_not_wait_for_the_disk_is_committed_at_once(store, disk,
 async def test_a_store_is_closed_after_the_commit_under_way(tmp_path, make):
     store = SqliteStore(tmp_path / "closing.db")
     disk = Disk(store._backend.database)
-    admitting = asyncio.create_task(store.admit(make.admit(entry=make.entry())))
+    admitting = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry())))
     await reached(disk)
     closing = asyncio.create_task(store.close())
     await asyncio.sleep(0)

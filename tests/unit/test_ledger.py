@@ -230,6 +230,7 @@ ENTRY = Entry(
     status=EntryStatus.PENDING,
     phase=Phase.RESERVED,
     call_id="call_1",
+    run_id="run_1",
     tool="save_draft",
     version="1.0.0",
 )

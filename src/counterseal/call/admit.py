@@ -124,7 +124,7 @@ def _packed(call: Call, services: CallServices) -> bytes:
 
 async def _reserve(call: Call, request: AdmissionRequest, services: CallServices) -> Admission:
     """Reserve a ledger entry. A caller that is cancelled meanwhile leaves no reservation."""
-    admission = services.tasks.begin(services.store.admit(request))
+    admission = asyncio.ensure_future(services.store.admit(request))
     try:
         return await asyncio.shield(admission)
     except asyncio.CancelledError as error:

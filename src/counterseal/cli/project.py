@@ -278,7 +278,7 @@ def existing_store(url: str | None) -> str:
         )
     if url.startswith("sqlite:"):
         from counterseal.errors import CountersealError
-        from counterseal.storage.sqlite.database import path_of
+        from counterseal.storage.sqlite.file import path_of
 
         try:
             file = path_of(url)

@@ -11,6 +11,7 @@ from math import inf
 from typing import Final
 
 from counterseal.audit import Columns
+from counterseal.ledger.changes import ANY_KEY, advance_run, need_progress
 from counterseal.ledger.due_work import add_due, need_due
 from counterseal.ledger.entry import Entry, EntryStatus, reservable
 from counterseal.ledger.holds import change_held, usable
@@ -22,7 +23,6 @@ from counterseal.ledger.requests import (
     SettlementRequest,
 )
 from counterseal.ledger.rows import EntryRow, RowKeys, Rows, RunProgress, TenantKey, current_entry
-from counterseal.ledger.run_changes import ANY_KEY, advance_run, need_progress
 
 _ADMITTED: Final = Admission()
 _OUTDATED: Final = Admission(AdmissionRefusal.EPOCH)

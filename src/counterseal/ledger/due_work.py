@@ -97,39 +97,25 @@ def claimed_entry(entry: Entry, lease_until: float, worker: str) -> Entry:
     )
 
 
+def claimed_due(work: Due) -> Due:
+    """Return a piece of work as the worker that claims it gets it: with a new fence."""
+    return work._replace(fence=work.fence + 1, tries=work.tries + 1)
+
+
 # --- what waits for an operator -------------------------------------------------------------------
 
 
 def escalated_concern(entry: Entry) -> Concern:
     """Return an escalated entry as an operator is shown it."""
-    return Concern(
-        tenant=entry.tenant,
-        kind="unknown",
-        key=entry.key,
-        call_id=entry.call_id,
-        run_id=entry.run_id,
-        tool=entry.tool,
-        version=entry.version,
-        since=entry.unknown_since or 0.0,
-        reason="it is not known whether this took effect",
-        fence=entry.fence,
-    )
+    call = (entry.call_id, entry.run_id, entry.tool, entry.version)
+    since, reason = entry.unknown_since or 0.0, "it is not known whether this took effect"
+    return Concern(entry.tenant, "unknown", entry.key, *call, since, reason, entry.fence)
 
 
 def failed_concern(due: Due) -> Concern:
     """Return failed work as an operator is shown it."""
-    return Concern(
-        tenant=due.tenant,
-        kind=str(due.kind),
-        key=due.key,
-        call_id=due.call_id,
-        run_id=due.run_id,
-        tool=due.tool,
-        version=due.version,
-        since=due.since,
-        reason=due.failed or "",
-        fence=due.fence,
-    )
+    call = (due.call_id, due.run_id, due.tool, due.version)
+    return Concern(*due_key(due), *call, due.since, due.failed or "", due.fence)
 
 
 def sorted_concerns(concerns: Sequence[Concern], limit: int) -> Sequence[Concern]:

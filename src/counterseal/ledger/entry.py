@@ -52,31 +52,29 @@ class Answer(StrEnum):
 
 
 class Entry(NamedTuple):
-    """One logical operation. `observation` is the result of its execution, once there is one.
-
-    `observation.observation.stored` describes its form; to a store it is JSON.
-    """
+    """One logical operation. The order of its fields is that of the columns in every database."""
 
     tenant: str
     key: str
     request_hash: bytes
     status: EntryStatus
+    phase: Phase | None
     call_id: str
+    run_id: str
     tool: str
     version: str
-    phase: Phase | None = None
     fence: int = 1
     attempts: int = 1
     unknown_since: float | None = None
     """Since when its outcome is unknown."""
     observation: Mapping[str, Any] | None = None
-    run_id: str = ""
+    """What came of it, once it is known, as `observation.observation.stored` writes it."""
     worker: str | None = None
     """The worker that executes it; None when there is none."""
-    lapsed: bool = False
-    """True when its lease was over when it was read, by the store's clock; never written."""
     looks: int = 0
     """How often a worker claimed it after its first worker was lost."""
+    lapsed: bool = False
+    """True when its lease was over when it was read, by the store's clock; never written."""
 
     def left(
         self,

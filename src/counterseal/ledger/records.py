@@ -91,24 +91,28 @@ class HeldStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A request for approval: what approvers are asked, and everything needed to go on."""
+    """A request for approval: what approvers are asked, and everything needed to go on.
 
-    approval_id: str
+    The order of its fields is that of the columns in every database.
+    """
+
     tenant: str
+    approval_id: str
     key: str
+    status: HeldStatus = HeldStatus.WAITING
     approval_hash: str
     """Hash of the corrected arguments and the config: what an approver agrees to."""
+    contract_hash: str
+    approvers: int
+    """How many approvers are needed."""
     call_id: str
     run_id: str
     tool: str
     version: str
-    contract_hash: str
     agent: str
     user: str | None
     reason: str
     rule: str | None
-    approvers: int
-    """How many approvers are needed."""
     risk: str
     demand: Mapping[str, Any]
     """The terms of the approval, as JSON data."""
@@ -119,7 +123,6 @@ class Held:
     trace_id: str
     sealed: bytes = field(repr=False)
     """The encrypted call: proposal, principal, arguments, states. Empty once it was forgotten."""
-    status: HeldStatus = HeldStatus.WAITING
     votes: tuple[Mapping[str, Any], ...] = ()
     """The votes in their order, as JSON data."""
     token: str | None = field(default=None, repr=False)

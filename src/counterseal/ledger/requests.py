@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from counterseal.audit import Columns, Event, Link
+from counterseal.audit.chain import micros, place_of
 from counterseal.ledger.entry import Entry
 from counterseal.ledger.records import Due, Held, HeldStatus
 from counterseal.ledger.rows import VaultRow
@@ -15,6 +16,8 @@ from counterseal.ledger.rows import VaultRow
 NEW_KEY: Final = 0
 """`takes_over` of a caller that has not looked up the key. No fence number is that low."""
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_BEFORE_ALL: Final = (0, "")
+_AFTER_ALL: Final = (2**62, "")
 
 _HAIR = 1e-9
 """Rounding errors of binary fractions, which mean nothing."""
@@ -231,6 +234,18 @@ class CallFilter(NamedTuple):
     after: str | None = None
     """The id of the event to go on behind."""
     limit: int = 50
+
+
+def searched_places(
+    search: EventFilter | CallFilter, *, newest_first: bool
+) -> tuple[tuple[int, str], tuple[int, str]]:
+    """Return the places in the log between which events are looked for, both excluded."""
+    begin = _BEFORE_ALL if search.since is None else (micros(search.since), "")
+    end = _AFTER_ALL if search.until is None else (micros(search.until), "")
+    if search.after is None:
+        return begin, end
+    place = place_of(search.after)
+    return (begin, min(end, place)) if newest_first else (max(begin, place), end)
 
 
 class TallyCount(NamedTuple):

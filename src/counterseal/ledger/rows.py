@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from random import getrandbits
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -113,7 +114,7 @@ class HeldRow(NamedTuple):
     latest: bool
     """True for the last request of its caller under its key."""
     awaited: bool = False
-    """As in `LedgerRow`: True when a decision must be announced."""
+    """As in `EntryRow`: True when a decision must be announced."""
 
 
 class DueRow(NamedTuple):
@@ -185,11 +186,12 @@ class RowTable(Generic[_K, _V]):
     @property
     def inserted(self) -> list[tuple[_K, _V]]:
         """New rows, in the order of their keys."""
-        return [
+        new = [
             (key, row)
-            for key, row in sorted(self.changes.items(), key=_key_of)
+            for key, row in self.changes.items()
             if row is not None and key not in self.loaded
         ]
+        return sorted(new, key=itemgetter(0))
 
     @property
     def updated(self) -> list[tuple[_K, _V]]:
@@ -204,81 +206,43 @@ class RowTable(Generic[_K, _V]):
         return [key for key, row in self.changes.items() if row is None and key in self.loaded]
 
 
-def _key_of(item: tuple[Any, object]) -> Any:
-    return item[0]
-
-
+@dataclass(slots=True)
 class Rows:
     """The rows that a batch of transactions has locked, with their pending changes."""
 
-    __slots__ = (
-        "counters",
-        "due",
-        "entries",
-        "epoch",
-        "events",
-        "forgotten",
-        "held",
-        "implicit_runs",
-        "last_held",
-        "now",
-        "rates",
-        "refusals",
-        "registry_changes",
-        "runs",
-        "sessions",
-        "state",
-        "vault",
-        "woken",
-    )
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        """The time by the store's clock."""
-        self.epoch = 0
-        """The number of the last change to the registry."""
-        self.entries: RowTable[TenantKey, EntryRow] = RowTable()
-        self.runs: RowTable[TenantKey, RunProgress] = RowTable()
-        self.state: RowTable[StateKey, StateValue] = RowTable()
-        self.implicit_runs: RowTable[CallerKey, tuple[str, float]] = RowTable()
-        """The run of a caller that names none, and when it was last used."""
-        self.counters: RowTable[CounterKey, float] = RowTable()
-        self.rates: RowTable[TenantKey, float] = RowTable()
-        self.held: RowTable[TenantKey, HeldRow] = RowTable()
-        self.last_held: dict[HeldKey, str] = {}
-        """Approval ids of the last requests of callers."""
-        self.refusals: RowTable[RefusalKey, int] = RowTable()
-        self.due: RowTable[DueKey, DueRow] = RowTable()
-        self.sessions: RowTable[str, SessionRow] = RowTable()
-        self.registry_changes: list[tuple[int, Mapping[str, Any]]] = []
-        self.events: list[Columns] = []
-        """Events to be chained and written, in their order."""
-        self.vault: list[VaultRow] = []
-        self.forgotten: list[TenantKey] = []
-        """Pointers of values to be deleted from the vault."""
-        self.woken: list[TenantKey] = []
-        """Released entries and decided requests, where a caller waits for that."""
+    now: float = 0.0
+    """The time by the store's clock."""
+    epoch: int = 0
+    """The number of the last change to the registry."""
+    entries: RowTable[TenantKey, EntryRow] = field(default_factory=RowTable)
+    runs: RowTable[TenantKey, RunProgress] = field(default_factory=RowTable)
+    state: RowTable[StateKey, StateValue] = field(default_factory=RowTable)
+    implicit_runs: RowTable[CallerKey, tuple[str, float]] = field(default_factory=RowTable)
+    """The run of a caller that names none, and when it was last used."""
+    counters: RowTable[CounterKey, float] = field(default_factory=RowTable)
+    rates: RowTable[TenantKey, float] = field(default_factory=RowTable)
+    held: RowTable[TenantKey, HeldRow] = field(default_factory=RowTable)
+    last_held: dict[HeldKey, str] = field(default_factory=dict)
+    """Approval ids of the last requests of callers."""
+    refusals: RowTable[RefusalKey, int] = field(default_factory=RowTable)
+    due: RowTable[DueKey, DueRow] = field(default_factory=RowTable)
+    sessions: RowTable[str, SessionRow] = field(default_factory=RowTable)
+    registry_changes: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
+    events: list[Columns] = field(default_factory=list)
+    """Events to be chained and written, in their order."""
+    vault: list[VaultRow] = field(default_factory=list)
+    forgotten: list[TenantKey] = field(default_factory=list)
+    """Pointers of values to be deleted from the vault."""
+    woken: list[TenantKey] = field(default_factory=list)
+    """Released entries and decided requests, where a caller waits for that."""
 
     @property
     def changed(self) -> bool:
         """True when there is something to write or to announce."""
-        return bool(
-            self.events
-            or self.entries
-            or self.counters
-            or self.rates
-            or self.runs
-            or self.state
-            or self.implicit_runs
-            or self.held
-            or self.refusals
-            or self.due
-            or self.sessions
-            or self.registry_changes
-            or self.vault
-            or self.forgotten
-            or self.woken
-        )
+        calls = self.events or self.entries or self.counters or self.rates
+        runs = self.runs or self.state or self.implicit_runs or self.refusals
+        people = self.held or self.due or self.sessions or self.registry_changes
+        return bool(calls or runs or people or self.vault or self.forgotten or self.woken)
 
 
 def event_columns(events: Sequence[Event]) -> Sequence[Columns]:

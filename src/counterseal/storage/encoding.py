@@ -14,6 +14,7 @@ from pydantic_core import from_json
 
 from counterseal.audit import Columns, Event, Head, Link, event_of
 from counterseal.audit.chain import Checkpoint
+from counterseal.ledger.changes import ANY_KEY
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import (
     Budgets,
@@ -26,11 +27,12 @@ from counterseal.ledger.records import (
 )
 from counterseal.ledger.requests import LogRow
 from counterseal.ledger.rows import DueRow, RunProgress, json_text
-from counterseal.ledger.run_changes import ANY_KEY
 
 DbRow = tuple[Any, ...]
 
-_BUDGETS: Final = tuple(one.name for one in fields(Budgets))
+_BUDGETS: Final = [one.name for one in fields(Budgets)]
+_HELD: Final = [one.name for one in fields(Held)]
+_CHECKPOINT: Final = [one.name for one in fields(Checkpoint)]
 _SMALL: Final = 2048
 """Characters of JSON up to which a run is kept in memory."""
 
@@ -45,28 +47,16 @@ def json_value(text: str) -> Any:
 
 def opened_run_columns(run: RunRecord) -> DbRow:
     """Return the columns of a run that never change, from `tenant` to `config`."""
-    allowed = run.allowed_tools
-    return (
-        run.tenant,
-        run.run_id,
-        run.started_at,
-        run.objective,
-        None if allowed is None else json_text(sorted(allowed)),
-        json_text({name: getattr(run.budgets, name) for name in _BUDGETS}),
-        run.deadline,
-        json_text(run.config),
-    )
+    allowed = None if run.allowed_tools is None else json_text(sorted(run.allowed_tools))
+    budgets = json_text({name: getattr(run.budgets, name) for name in _BUDGETS})
+    opened = (run.tenant, run.run_id, run.started_at, run.objective)
+    return (*opened, allowed, budgets, run.deadline, json_text(run.config))
 
 
 def run_columns(row: RunProgress) -> DbRow:
     """Return the columns of a run that change, from `turn` to `refused`."""
-    return (
-        row.turn,
-        row.changes,
-        json_text(row.pins),
-        json_text(row.seen),
-        json_text(sorted(row.refused)),
-    )
+    pins, seen, refused = json_text(row.pins), json_text(row.seen), json_text(sorted(row.refused))
+    return row.turn, row.changes, pins, seen, refused
 
 
 def run_row_from(columns: Sequence[Any]) -> RunProgress:
@@ -138,66 +128,25 @@ def _names(text: str) -> frozenset[str]:
 
 
 def entry_from(columns: Sequence[Any]) -> Entry:
-    """Return an entry, from `tenant` to `looks` in the order of the query `find_entry`."""
-    tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence = columns[:10]
-    attempts, unknown_since, observation, worker, looks = columns[10:15]
-    return Entry(
-        tenant=tenant,
-        key=key,
-        request_hash=request_hash,
+    """Return an entry, from `tenant` to `looks`."""
+    status, phase, observation = columns[3], columns[4], columns[12]
+    return Entry(*columns[:15])._replace(
         status=EntryStatus(status),
         phase=None if phase is None else Phase(phase),
-        call_id=call_id,
-        tool=tool,
-        version=version,
-        fence=fence,
-        attempts=attempts,
-        unknown_since=unknown_since,
         observation=None if observation is None else from_json(observation),
-        run_id=run_id,
-        worker=worker,
-        looks=looks,
     )
 
 
 def due_from(columns: Sequence[Any]) -> Due:
     """Return a piece of due work, from `tenant` to `since`."""
-    tenant, kind, key, call_id, run_id, tool, version, body = columns[:8]
-    fence, tries, failed, since = columns[8:12]
-    return Due(
-        tenant=tenant,
-        kind=DueKind(kind),
-        key=key,
-        call_id=call_id,
-        run_id=run_id,
-        tool=tool,
-        version=version,
-        body=json_value(body),
-        fence=fence,
-        tries=tries,
-        failed=failed,
-        since=since,
-    )
+    tenant, kind, key, call_id, run_id, tool, version, body, *rest = columns[:12]
+    return Due(tenant, DueKind(kind), key, call_id, run_id, tool, version, json_value(body), *rest)
 
 
 def due_columns(row: DueRow) -> DbRow:
     """Return the columns of a piece of due work, from `tenant` to `due_at`."""
     due = row.due
-    return (
-        due.tenant,
-        str(due.kind),
-        due.key,
-        due.call_id,
-        due.run_id,
-        due.tool,
-        due.version,
-        json_text(due.body),
-        due.fence,
-        due.tries,
-        due.failed,
-        due.since,
-        row.due_at,
-    )
+    return (due.tenant, str(due.kind), *due[2:7], json_text(due.body), *due[8:], row.due_at)
 
 
 # --- requests for approval ------------------------------------------------------------------------
@@ -205,65 +154,20 @@ def due_columns(row: DueRow) -> DbRow:
 
 def held_columns(held: Held) -> DbRow:
     """Return the columns of a request, from `tenant` to `token`."""
-    return (
-        held.tenant,
-        held.approval_id,
-        held.key,
-        held.status.value,
-        held.approval_hash,
-        held.contract_hash,
-        held.approvers,
-        held.call_id,
-        held.run_id,
-        held.tool,
-        held.version,
-        held.agent,
-        held.user,
-        held.reason,
-        held.rule,
-        held.risk,
-        json_text(held.demand),
-        None if held.version_seen is None else json_text(held.version_seen),
-        held.created_at,
-        held.expires_at,
-        held.trace_id,
-        held.sealed,
-        json_text(held.votes),
-        held.token,
-    )
+    row = {name: getattr(held, name) for name in _HELD}
+    row.update(status=held.status.value, demand=json_text(held.demand), votes=json_text(held.votes))
+    if held.version_seen is not None:
+        row["version_seen"] = json_text(held.version_seen)
+    return tuple(row.values())
 
 
 def held_from(columns: Sequence[Any]) -> Held:
     """Return a request, from `tenant` to `token`."""
-    tenant, approval_id, key, status, approval_hash, contract_hash, approvers = columns[:7]
-    call_id, run_id, tool, version, agent, user, reason, rule, risk, demand = columns[7:17]
-    version_seen, created_at, expires_at, trace_id, sealed, votes, token = columns[17:24]
-    return Held(
-        approval_id=approval_id,
-        tenant=tenant,
-        key=key,
-        approval_hash=approval_hash,
-        call_id=call_id,
-        run_id=run_id,
-        tool=tool,
-        version=version,
-        contract_hash=contract_hash,
-        agent=agent,
-        user=user,
-        reason=reason,
-        rule=rule,
-        approvers=approvers,
-        risk=risk,
-        demand=json_value(demand),
-        version_seen=None if version_seen is None else from_json(version_seen),
-        created_at=created_at,
-        expires_at=expires_at,
-        trace_id=trace_id,
-        sealed=sealed,
-        status=HeldStatus(status),
-        votes=tuple(from_json(votes)),
-        token=token,
-    )
+    row = dict(zip(_HELD, columns, strict=False))
+    row.update(status=HeldStatus(row["status"]), demand=json_value(row["demand"]))
+    if row["version_seen"] is not None:
+        row["version_seen"] = from_json(row["version_seen"])
+    return Held(**{**row, "votes": tuple(from_json(row["votes"]))})
 
 
 # --- sessions -------------------------------------------------------------------------------------
@@ -299,40 +203,22 @@ def log_row(link: Link, columns: Columns) -> LogRow:
 def checkpoint_columns(checkpoint: Checkpoint) -> DbRow:
     """Return the columns of a checkpoint."""
     heads = {name: (*head[:2], head.hash.hex()) for name, head in checkpoint.heads.items()}
-    return (
-        checkpoint.tenant,
-        checkpoint.number,
-        checkpoint.sealed_at,
-        json_text(heads),
-        checkpoint.previous,
-        checkpoint.hash,
-        checkpoint.key_id,
-        checkpoint.signature,
-    )
+    row = {name: getattr(checkpoint, name) for name in _CHECKPOINT}
+    return tuple({**row, "heads": json_text(heads)}.values())
 
 
-def checkpoint_from(tenant: str, columns: DbRow) -> Checkpoint:
-    """Return a checkpoint, from its columns after the tenant."""
-    number, sealed_at, heads, previous, own, key_id, signature = columns
-    return Checkpoint(
-        tenant=tenant,
-        number=number,
-        sealed_at=sealed_at,
-        heads=_heads(heads),
-        previous=previous,
-        hash=own,
-        key_id=key_id,
-        signature=signature,
-    )
+def checkpoint_from(columns: DbRow) -> Checkpoint:
+    """Return a checkpoint."""
+    row = dict(zip(_CHECKPOINT, columns, strict=True))
+    return Checkpoint(**{**row, "heads": _heads(row["heads"])})
 
 
 def _heads(text: Any) -> Mapping[str, Head]:
     """Return the heads, or none for a text that no store has written: verification reports it."""
     try:
-        heads = {name: _head(*head) for name, head in from_json(text).items()}
+        return {name: _head(*head) for name, head in from_json(text).items()}
     except (AttributeError, TypeError, ValueError):
         return {}
-    return heads
 
 
 def _head(number: Any, seq: Any, own: Any) -> Head:

@@ -2,8 +2,8 @@
 
 A store remembers runs, ledger entries, requests for approval, counters, due work, sessions and
 events. The decisions of a transaction are rules of `ledger`; a `Backend` loads, locks and writes
-the rows. Every method that changes something is one transaction: all of it
-happens, or nothing. A method raises StoreError when the database cannot be used; then nothing was
+the rows. Every method that changes something is one transaction: all of it happens, or nothing. A
+method raises StoreError when the database cannot be used; then nothing was
 done, or it is not known whether it was.
 
 Leases are measured by the store's own clock, which all its workers share. Every other time comes
@@ -12,21 +12,16 @@ in with the request.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from counterseal.audit import Event, Head, columns_of
 from counterseal.audit.chain import Checkpoint
 from counterseal.errors import StoreError
-from counterseal.ledger import admission, due_work, holds, run_changes
+from counterseal.ledger import admission, changes, due_work, holds
 from counterseal.ledger.entry import Entry
-from counterseal.ledger.operator_changes import (
-    change_registry,
-    end_session,
-    need_registry_change,
-    save_session,
-)
 from counterseal.ledger.records import (
     Asker,
     Concern,
@@ -55,6 +50,7 @@ from counterseal.ledger.requests import (
 from counterseal.ledger.rows import RowKeys, Rows, VaultRow, event_columns
 from counterseal.storage.backend import Backend, Transaction
 
+T = TypeVar("T")
 _USED_SECONDS: Final = 1.0
 """That an implicit run is in use is written at most once in so many seconds."""
 
@@ -74,6 +70,17 @@ class Store:
         """Write what is left, and refuse further use. StoreError when something was not written."""
         await self._backend.close()
 
+    def _transact(
+        self,
+        need: Callable[[RowKeys], object],
+        decide: Callable[[Rows], T],
+        *,
+        durable: bool = True,
+        abandonable: bool = False,
+    ) -> asyncio.Future[T]:
+        transaction = Transaction(need, decide, durable=durable, abandonable=abandonable)
+        return self._backend.transact(transaction)
+
     # --- runs -------------------------------------------------------------------------------------
 
     async def open_run(self, run: RunRecord) -> RunRecord:
@@ -82,12 +89,12 @@ class Store:
         known = await self._queries.find_run(*where)
         if known is not None:
             return known
-        opening = Transaction(
+        is_new = await self._transact(
             lambda keys: keys.runs.add(where),
-            lambda rows: run_changes.open_run(rows, run),
+            lambda rows: changes.open_run(rows, run),
             durable=False,
         )
-        if await self._backend.transact(opening):
+        if is_new:
             return run
         return await self._queries.find_run(*where) or run
 
@@ -113,16 +120,14 @@ class Store:
         if found is not None and 0 <= now - found[1] < _USED_SECONDS:
             return found[0]
         caller = (tenant, *holds.caller_key(agent, user))
-        new = run_changes.implicit_run(tenant, agent, user, now)
+        new = changes.implicit_run(tenant, agent, user, now)
 
         def need(keys: RowKeys) -> None:
             keys.implicit_runs.add(caller)
             keys.runs.add((tenant, new.run_id))
 
-        run_id = await self._backend.transact(
-            Transaction(
-                need, lambda rows: run_changes.use_implicit_run(rows, caller, new), durable=False
-            )
+        run_id = await self._transact(
+            need, lambda rows: changes.use_implicit_run(rows, caller, new), durable=False
         )
         if found is not None and found[0].run_id == run_id:
             return found[0]
@@ -131,13 +136,11 @@ class Store:
     async def new_turn(self, tenant: str, run_id: str, keep: Collection[str]) -> RunRecord | None:
         """Begin another turn: the state under all keys but `keep` is forgotten. None: no run."""
         where = (tenant, run_id)
-        turning = Transaction(
-            lambda keys: run_changes.need_new_turn(keys, where),
-            lambda rows: run_changes.new_turn(rows, where, keep),
+        await self._transact(
+            lambda keys: changes.need_new_turn(keys, where),
+            lambda rows: changes.new_turn(rows, where, keep),
             durable=False,
         )
-        if not await self._backend.transact(turning):
-            return None
         return await self._queries.find_run(tenant, run_id)
 
     # --- the way of a call ------------------------------------------------------------------------
@@ -158,16 +161,17 @@ class Store:
         """
         return await self._queries.recall(tenant, run_id, key, who, spent=spent)
 
-    async def admit(self, request: AdmissionRequest) -> Admission:
-        """Check limits, spend, reserve and record: everything, or nothing."""
+    def admit(self, request: AdmissionRequest) -> asyncio.Future[Admission]:
+        """Check limits, spend, reserve and record: everything, or nothing.
+
+        A caller that cancels the future may leave nothing behind; `asyncio.shield` prevents that.
+        """
         events = event_columns(request.events)
-        return await self._backend.transact(
-            Transaction(
-                lambda keys: admission.need_admission(keys, request),
-                lambda rows: admission.admit(rows, request, events),
-                durable=admission.is_durable(request),
-                abandonable=True,
-            )
+        return self._transact(
+            lambda keys: admission.need_admission(keys, request),
+            lambda rows: admission.admit(rows, request, events),
+            durable=admission.is_durable(request),
+            abandonable=True,
         )
 
     def note(self, event: Event) -> None:
@@ -175,24 +179,23 @@ class Store:
         columns = columns_of(event)
         self._backend.enqueue(Transaction(_no_rows, lambda rows: rows.events.append(columns)))
 
-    async def settle(self, request: SettlementRequest) -> bool:
-        """Write an outcome. False when another worker holds the entry by now, or has settled it."""
+    def settle(self, request: SettlementRequest) -> asyncio.Future[bool]:
+        """Write an outcome. False when another worker holds the entry by now, or has settled it.
+
+        It is written even if its caller is cancelled meanwhile.
+        """
         events = event_columns(request.events)
-        return await self._backend.transact(
-            Transaction(
-                lambda keys: admission.need_settlement(keys, request),
-                lambda rows: admission.settle(rows, request, events),
-            )
+        return self._transact(
+            lambda keys: admission.need_settlement(keys, request),
+            lambda rows: admission.settle(rows, request, events),
         )
 
     async def renew(self, entries: Sequence[Entry], lease: float) -> Sequence[bool]:
         """Extend leases to so many seconds from now. False for each entry of another worker."""
-        return await self._backend.transact(
-            Transaction(
-                lambda keys: admission.need_entries(keys, entries),
-                lambda rows: admission.renew(rows, entries, lease),
-                durable=False,
-            )
+        return await self._transact(
+            lambda keys: admission.need_entries(keys, entries),
+            lambda rows: admission.renew(rows, entries, lease),
+            durable=False,
         )
 
     async def wait(self, tenant: str, key: str, seconds: float) -> bool:
@@ -220,11 +223,9 @@ class Store:
         (`holds.stands`), that one is returned instead, and nothing else happens.
         """
         columns = event_columns(events)
-        return await self._backend.transact(
-            Transaction(
-                lambda keys: holds.need_hold(keys, held, due),
-                lambda rows: holds.hold(rows, held, due, columns),
-            )
+        return await self._transact(
+            lambda keys: holds.need_hold(keys, held, due),
+            lambda rows: holds.hold(rows, held, due, columns),
         )
 
     async def find_held(self, tenant: str, approval_id: str) -> Held | None:
@@ -257,11 +258,9 @@ class Store:
         Returns None when the request was decided, or others have voted since.
         """
         events = event_columns(ballot.events)
-        return await self._backend.transact(
-            Transaction(
-                lambda keys: holds.need_vote(keys, ballot),
-                lambda rows: holds.vote(rows, ballot, events),
-            )
+        return await self._transact(
+            lambda keys: holds.need_vote(keys, ballot),
+            lambda rows: holds.vote(rows, ballot, events),
         )
 
     async def wait_held(self, tenant: str, approval_id: str, seconds: float) -> bool:
@@ -284,11 +283,9 @@ class Store:
         its token.
         """
         where, columns = (tenant, approval_id), event_columns(events)
-        return await self._backend.transact(
-            Transaction(
-                lambda keys: keys.held.add(where),
-                lambda rows: holds.decide_held(rows, where, status, columns),
-            )
+        return await self._transact(
+            lambda keys: keys.held.add(where),
+            lambda rows: holds.decide_held(rows, where, status, columns),
         )
 
     # --- refusals ---------------------------------------------------------------------------------
@@ -308,12 +305,10 @@ class Store:
         twice.
         """
         where, columns = (tenant, run_id), event_columns(events)
-        counted = run_changes.counted_refusals(tool, fingerprints)
-        return await self._backend.transact(
-            Transaction(
-                lambda keys: run_changes.need_refusal(keys, where, counted),
-                lambda rows: run_changes.refuse(rows, where, tool, counted, columns),
-            )
+        counted = changes.counted_refusals(tool, fingerprints)
+        return await self._transact(
+            lambda keys: changes.need_refusal(keys, where, counted),
+            lambda rows: changes.refuse(rows, where, tool, counted, columns),
         )
 
     # --- due work ---------------------------------------------------------------------------------
@@ -333,21 +328,17 @@ class Store:
     async def schedule(self, after: float, work: Due, events: Sequence[Event]) -> bool:
         """Add work that is due in so many seconds. False, and nothing changes, if it is there."""
         later, columns = [(after, work)], event_columns(events)
-        return await self._backend.transact(
-            Transaction(
-                lambda keys: due_work.need_due(keys, later),
-                lambda rows: due_work.schedule(rows, later, columns),
-            )
+        return await self._transact(
+            lambda keys: due_work.need_due(keys, later),
+            lambda rows: due_work.schedule(rows, later, columns),
         )
 
     async def finish(self, request: FinishRequest) -> bool:
         """Write the outcome of due work. Returns False when another worker has taken it by now."""
         events = event_columns(request.events)
-        return await self._backend.transact(
-            Transaction(
-                lambda keys: due_work.need_finish(keys, request),
-                lambda rows: due_work.finish(rows, request, events),
-            )
+        return await self._transact(
+            lambda keys: due_work.need_finish(keys, request),
+            lambda rows: due_work.finish(rows, request, events),
         )
 
     async def look_up(self, tenant: str, key: str) -> StoredEntry | None:
@@ -375,11 +366,9 @@ class Store:
     async def change(self, number: int, what: Mapping[str, Any], events: Sequence[Event]) -> bool:
         """Store a change as the next one. Returns False when its number is not the next."""
         columns = event_columns(events)
-        return await self._backend.transact(
-            Transaction(
-                need_registry_change,
-                lambda rows: change_registry(rows, number, what, columns),
-            )
+        return await self._transact(
+            changes.need_registry_change,
+            lambda rows: changes.change_registry(rows, number, what, columns),
         )
 
     # --- sessions ---------------------------------------------------------------------------------
@@ -390,12 +379,10 @@ class Store:
         A row with `seen_at` after `created_at` only refreshes: a session that was ended in the
         meantime, by any worker, is not brought back.
         """
-        return await self._backend.transact(
-            Transaction(
-                lambda keys: keys.sessions.add(row.session),
-                lambda rows: save_session(rows, row),
-                durable=False,
-            )
+        return await self._transact(
+            lambda keys: keys.sessions.add(row.session),
+            lambda rows: changes.save_session(rows, row),
+            durable=False,
         )
 
     async def find_session(self, session: str) -> SessionRow | None:
@@ -404,11 +391,9 @@ class Store:
 
     async def end_session(self, session: str) -> bool:
         """Delete a session. Returns False when there was none."""
-        return await self._backend.transact(
-            Transaction(
-                lambda keys: keys.sessions.add(session),
-                lambda rows: end_session(rows, session),
-            )
+        return await self._transact(
+            lambda keys: keys.sessions.add(session),
+            lambda rows: changes.end_session(rows, session),
         )
 
     async def end_sessions(self, user: str) -> int:

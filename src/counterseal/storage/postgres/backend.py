@@ -6,7 +6,8 @@ Nothing that another worker can change is kept in memory: every answer is read f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import EventType, columns_of
@@ -20,13 +21,13 @@ from counterseal.storage.backend import Transaction
 from counterseal.storage.encoding import checkpoint_columns, due_from
 from counterseal.storage.postgres.batches import Batcher, ScanJob, TransactionJob, commit_batch
 from counterseal.storage.postgres.connections import (
+    EXPIRY_LOCK,
     ChangeListener,
     Connection,
     DatabaseAddress,
     Schema,
     signal_of,
 )
-from counterseal.storage.postgres.migrations import EXPIRY_LOCK
 from counterseal.storage.postgres.queries import PostgresQueries, answer_batch
 from counterseal.storage.postgres.rows import ledger_row_from
 from counterseal.storage.scripts import statements
@@ -60,9 +61,8 @@ class PostgresBackend:
         finally:
             await self.reading.close()
 
-    async def transact(self, transaction: Transaction[T]) -> T:
-        result: T = await self.writing.run(TransactionJob(transaction))
-        return result
+    def transact(self, transaction: Transaction[T]) -> asyncio.Future[T]:
+        return self.writing.run(TransactionJob(transaction))
 
     def enqueue(self, transaction: Transaction[Any]) -> None:
         self.writing.enqueue(TransactionJob(transaction))
@@ -97,6 +97,11 @@ class PostgresBackend:
 
     # --- what scans or deletes in bulk ------------------------------------------------------------
 
+    def _scan(
+        self, run: Callable[[Any, Rows], Awaitable[T]], lock: int | None = None
+    ) -> asyncio.Future[T]:
+        return self.writing.run(ScanJob(run, lock))
+
     async def claim_orphans(self, claim: Claim) -> Sequence[StoredEntry]:
         async def run(database: Any, rows: Rows) -> Sequence[StoredEntry]:
             values = (*_claimable(claim), claim.worker, claim.lease)
@@ -105,8 +110,7 @@ class PostgresBackend:
             rows.woken.extend((row[0], row[1]) for row in found if row[17])
             return [StoredEntry(ledger_row_from(row).entry, row[18]) for row in found]
 
-        claimed: Sequence[StoredEntry] = await self.writing.run(ScanJob(run))
-        return claimed
+        return await self._scan(run)
 
     async def claim_due(self, claim: Claim) -> Sequence[Due]:
         async def run(database: Any, _rows: Rows) -> Sequence[Due]:
@@ -114,15 +118,13 @@ class PostgresBackend:
             found.sort(key=lambda row: (row[13], row[0], row[1], row[2]))
             return [due_from(row) for row in found]
 
-        claimed: Sequence[Due] = await self.writing.run(ScanJob(run))
-        return claimed
+        return await self._scan(run)
 
     async def end_sessions(self, user: str) -> int:
         async def run(database: Any, _rows: Rows) -> int:
             return len(await database.fetch(_Q["end_sessions"], user))
 
-        ended: int = await self.writing.run(ScanJob(run))
-        return ended
+        return await self._scan(run)
 
     async def seal(self, checkpoint: Checkpoint) -> bool:
         columns = checkpoint_columns(checkpoint)
@@ -130,15 +132,10 @@ class PostgresBackend:
         async def run(database: Any, _rows: Rows) -> bool:
             return await database.fetchval(_Q["seal"], *columns) is not None
 
-        sealed: bool = await self.writing.run(ScanJob(run))
-        return sealed
+        return await self._scan(run)
 
     async def expire(self, request: ExpiryRequest) -> Mapping[str, int]:
-        async def run(database: Any, rows: Rows) -> Mapping[str, int]:
-            return await _expire(database, rows, request)
-
-        expired: Mapping[str, int] = await self.writing.run(ScanJob(run, lock=EXPIRY_LOCK))
-        return expired
+        return await self._scan(partial(_expire, request), EXPIRY_LOCK)
 
 
 async def _nothing(_connection: Any) -> None:
@@ -153,7 +150,7 @@ def _claimable(claim: Claim) -> tuple[float, list[str] | None, int]:
 # --- expiry ---------------------------------------------------------------------------------------
 
 
-async def _expire(database: Any, rows: Rows, request: ExpiryRequest) -> Mapping[str, int]:
+async def _expire(request: ExpiryRequest, database: Any, rows: Rows) -> Mapping[str, int]:
     limit = request.limit
     keys = await database.fetch(_Q["expire_keys"], limit)
     vault, requests = await database.fetch(_Q["expire_kept"], limit), []

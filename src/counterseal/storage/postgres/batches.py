@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from random import uniform
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from counterseal.audit import Head, Link
 from counterseal.errors import StoreError
 from counterseal.ledger.rows import RowKeys, Rows
 from counterseal.storage.backend import Transaction
-from counterseal.storage.postgres.connections import Connection
+from counterseal.storage.postgres.connections import LOCKS, REGISTRY_LOCK, Connection
 from counterseal.storage.postgres.faults import (
     UncertainError,
     UnfitError,
@@ -31,7 +32,6 @@ from counterseal.storage.postgres.faults import (
     is_mistake,
     is_own,
 )
-from counterseal.storage.postgres.migrations import LOCKS, REGISTRY_LOCK
 from counterseal.storage.postgres.rows import load, write
 from counterseal.storage.scripts import statements
 
@@ -47,16 +47,14 @@ _TRIES: Final = 8
 """How often other workers may get in the way of one job."""
 
 
+@dataclass(slots=True, eq=False)
 class QueuedJob:
     """Something in the queue, and its outcome."""
 
-    __slots__ = ("error", "future", "result")
-
-    def __init__(self) -> None:
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.future: asyncio.Future[None] | None = None
-        """None when no caller waits for it."""
+    result: Any = field(default=None, init=False)
+    error: BaseException | None = field(default=None, init=False)
+    future: asyncio.Future[Any] | None = field(default=None, init=False)
+    """Of the caller that waits for it; None when there is none."""
 
     @property
     def abandonable(self) -> bool:
@@ -64,33 +62,25 @@ class QueuedJob:
         return True
 
 
+@dataclass(slots=True, eq=False)
 class TransactionJob(QueuedJob):
     """A transaction, run together with others of its batch."""
 
-    __slots__ = ("transaction",)
-
-    def __init__(self, transaction: Transaction[Any]) -> None:
-        super().__init__()
-        self.transaction = transaction
+    transaction: Transaction[Any]
 
     @property
     def abandonable(self) -> bool:
         return self.transaction.abandonable
 
 
+@dataclass(slots=True, eq=False)
 class ScanJob(QueuedJob):
     """A job with statements of its own, in a transaction of its own."""
 
-    __slots__ = ("lock", "run")
-
-    def __init__(
-        self, run: Callable[[Any, Rows], Awaitable[Any]], *, lock: int | None = None
-    ) -> None:
-        super().__init__()
-        self.run = run
-        """Gets the connection, and rows whose events and wake-ups are written afterwards."""
-        self.lock = lock
-        """The advisory lock that it holds meanwhile."""
+    run: Callable[[Any, Rows], Awaitable[Any]]
+    """Gets the connection, and rows whose events and wake-ups are written afterwards."""
+    lock: int | None = None
+    """The advisory lock that it holds meanwhile."""
 
     @property
     def abandonable(self) -> bool:
@@ -265,14 +255,13 @@ class Batcher:
         self._timer: asyncio.TimerHandle | None = None
         self._pause = _SOON
 
-    async def run(self, job: QueuedJob) -> Any:
-        """Run a job. Returns its result when it is committed, or raises its error."""
+    def run(self, job: QueuedJob) -> asyncio.Future[Any]:
+        """Run a job. The future gets its result when it is committed, or its error."""
         loop = self._here()
         job.future = loop.create_future()
         self._queue.append(job)
         self._start(loop)
-        await job.future
-        return job.result
+        return job.future
 
     def enqueue(self, job: QueuedJob) -> None:
         """Run a job with the next batch; no caller waits for it."""
@@ -393,7 +382,7 @@ class Batcher:
             self._note_outcome(job)
         elif not future.done():
             if error is None:
-                future.set_result(None)
+                future.set_result(job.result)
             else:
                 future.set_exception(error)
 

@@ -1,9 +1,9 @@
-"""Connections to the server: the address, one connection for a batch, and the listener."""
+"""Connections to the server: the address, the schema, one connection for a batch, the listener."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -14,7 +14,7 @@ import asyncpg
 from counterseal.errors import CountersealError, StoreError
 from counterseal.ledger.rows import TenantKey
 from counterseal.storage.postgres.faults import explained
-from counterseal.storage.postgres.migrations import migrate
+from counterseal.storage.scripts import Migration, migrations_in, missing_migrations, sql_folder
 from counterseal.storage.segments import SegmentWriter
 from counterseal.storage.waiting import Waiters
 
@@ -33,6 +33,12 @@ SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
 SET lock_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s';
 SET default_transaction_isolation = 'read committed'; SET client_min_messages = error
 """
+LOCKS: Final = 0x43_53_45_41
+"""The first half of every advisory lock of this program: `CSEA`. The second halves follow."""
+_MIGRATION_LOCK: Final = 1
+REGISTRY_LOCK: Final = 2
+"""Shared by transactions that rest on the registry, exclusive for one that changes it."""
+EXPIRY_LOCK: Final = 3
 _CHANNEL: Final = "counterseal"
 _FAULTS: Final = (
     OSError,
@@ -100,6 +106,52 @@ async def _preparing(connection: Any, address: DatabaseAddress) -> AsyncIterator
         raise
 
 
+# --- the schema -----------------------------------------------------------------------------------
+
+
+def known_migrations() -> tuple[Migration, ...]:
+    """Return the migrations of this program, in their order."""
+    return migrations_in(sql_folder("postgres"))
+
+
+async def migrate(connection: Any, where: str, known: Sequence[Migration] | None = None) -> None:
+    """Apply what is missing, under a lock: of many workers that start at once, one does it."""
+    known = known_migrations() if known is None else known
+    try:
+        if missing_migrations(await _applied(connection), known, where, "database"):
+            await _apply(connection, where, known)
+    except (asyncpg.DuplicateTableError, asyncpg.UndefinedColumnError) as error:
+        raise StoreError(
+            f"{where} holds tables of another program; give Counterseal a database of its own"
+        ) from error
+
+
+async def _apply(connection: Any, where: str, known: Sequence[Migration]) -> None:
+    # Locked before the transaction begins: a running transaction may not see new tables.
+    await connection.execute("SELECT pg_advisory_lock($1, $2)", LOCKS, _MIGRATION_LOCK)
+    try:
+        async with connection.transaction():
+            missing = missing_migrations(await _applied(connection), known, where, "database")
+            for migration in missing:
+                await connection.execute(migration.text)
+                await connection.execute(
+                    "INSERT INTO migrations (number, name, checksum) VALUES ($1, $2, $3)",
+                    migration.number,
+                    migration.name,
+                    migration.checksum,
+                )
+    finally:
+        if not connection.is_closed():
+            await connection.execute("SELECT pg_advisory_unlock($1, $2)", LOCKS, _MIGRATION_LOCK)
+
+
+async def _applied(connection: Any) -> dict[int, str]:
+    """Return the checksums of the applied migrations by number."""
+    if await connection.fetchval("SELECT to_regclass('migrations')") is None:
+        return {}
+    return dict(await connection.fetch("SELECT number, checksum FROM migrations"))
+
+
 class Schema:
     """Brings the database up to date once, with the first connection."""
 
@@ -115,6 +167,9 @@ class Schema:
             if not self._done:
                 await migrate(connection, self._where)
                 self._done = True
+
+
+# --- one connection -------------------------------------------------------------------------------
 
 
 class Connection:

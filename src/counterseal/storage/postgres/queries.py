@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import Event, Head, Link
 from counterseal.audit.chain import Checkpoint, micros, place_of
+from counterseal.ledger.changes import IDLE_SECONDS
 from counterseal.ledger.due_work import escalated_concern, failed_concern, sorted_concerns
 from counterseal.ledger.holds import caller_key
 from counterseal.ledger.records import (
@@ -29,7 +32,7 @@ from counterseal.ledger.requests import (
     TallyCount,
 )
 from counterseal.ledger.rows import CallerKey, TenantKey, current_entry
-from counterseal.ledger.run_changes import IDLE_SECONDS
+from counterseal.storage.backend import Place
 from counterseal.storage.encoding import (
     checkpoint_from,
     due_from,
@@ -44,7 +47,6 @@ from counterseal.storage.postgres.batches import Batcher, QueuedJob
 from counterseal.storage.postgres.connections import Connection
 from counterseal.storage.postgres.faults import UnfitError, explained, is_lost, is_mistake
 from counterseal.storage.postgres.rows import arrays, ledger_row_from
-from counterseal.storage.queries import Place
 from counterseal.storage.scripts import statements
 
 T = TypeVar("T")
@@ -60,51 +62,37 @@ _EVENT_COLUMNS: Final = 17
 # --- what is read for calls, many at once ---------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False)
 class _Recall(QueuedJob):
     """Everything that bears on a call."""
 
-    __slots__ = ("caller", "key", "run_id", "spent", "tenant")
-
-    def __init__(
-        self, tenant: str, run_id: str, key: str | None, who: Asker | None, *, spent: bool
-    ) -> None:
-        super().__init__()
-        self.tenant = tenant
-        self.run_id = run_id
-        self.key = key
-        self.caller = (None, None) if who is None else caller_key(*who)
-        self.spent = spent
+    tenant: str
+    run_id: str
+    key: str | None
+    caller: tuple[str | None, str | None]
+    spent: bool
 
 
+@dataclass(slots=True, eq=False)
 class _FindRun(QueuedJob):
     """A run with its state."""
 
-    __slots__ = ("where",)
-
-    def __init__(self, where: TenantKey) -> None:
-        super().__init__()
-        self.where = where
+    where: TenantKey
 
 
+@dataclass(slots=True, eq=False)
 class _FindImplicit(QueuedJob):
     """The run of a caller that names none, and when it was last used."""
 
-    __slots__ = ("caller", "now")
-
-    def __init__(self, caller: CallerKey, now: float) -> None:
-        super().__init__()
-        self.caller = caller
-        self.now = now
+    caller: CallerKey
+    now: float
 
 
+@dataclass(slots=True, eq=False)
 class _Ask(QueuedJob):
     """Any other read."""
 
-    __slots__ = ("ask",)
-
-    def __init__(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
-        super().__init__()
-        self.ask = ask
+    ask: Callable[[Any], Awaitable[Any]]
 
 
 async def answer_batch(connection: Connection, jobs: Sequence[QueuedJob]) -> None:
@@ -221,15 +209,15 @@ class PostgresQueries:
     def __init__(self, reading: Batcher) -> None:
         self._reading = reading
 
-    async def read(self, ask: Callable[[Any], Awaitable[T]]) -> T:
+    def read(self, ask: Callable[[Any], Awaitable[T]]) -> asyncio.Future[T]:
         """Return what is read with a connection."""
-        result: T = await self._reading.run(_Ask(ask))
-        return result
+        return self._reading.run(_Ask(ask))
 
     async def recall(
         self, tenant: str, run_id: str, key: str | None, who: Asker | None, *, spent: bool
     ) -> Memory:
-        memory: Memory = await self._reading.run(_Recall(tenant, run_id, key, who, spent=spent))
+        caller = (None, None) if who is None else caller_key(*who)
+        memory: Memory = await self._reading.run(_Recall(tenant, run_id, key, caller, spent))
         return memory
 
     async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
@@ -363,7 +351,7 @@ class PostgresQueries:
 
     async def checkpoints(self, tenant: str) -> Sequence[Checkpoint]:
         rows = await self._rows(_Q["checkpoints"], tenant)
-        return [checkpoint_from(tenant, tuple(row)) for row in rows]
+        return [checkpoint_from(tuple(row)) for row in rows]
 
     async def _row(self, query: str, *values: Any) -> Any:
         return await self.read(lambda database: database.fetchrow(query, *values))

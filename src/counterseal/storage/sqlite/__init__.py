@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from counterseal.storage.sqlite.backend import SqliteBackend
-from counterseal.storage.sqlite.database import path_of
+from counterseal.storage.sqlite.file import path_of
 from counterseal.storage.store import Store
 
 __all__ = ["SqliteStore", "open_sqlite", "path_of"]

@@ -17,7 +17,7 @@ from counterseal.audit import columns_of
 from counterseal.audit.chain import Checkpoint, micros
 from counterseal.audit.events import erasure_event
 from counterseal.errors import StoreError
-from counterseal.ledger.due_work import claimed_entry
+from counterseal.ledger.due_work import claimed_due, claimed_entry
 from counterseal.ledger.records import Due
 from counterseal.ledger.requests import Claim, ExpiryRequest, StoredEntry
 from counterseal.ledger.rows import RowKeys, Rows, TenantKey
@@ -57,9 +57,8 @@ class SqliteBackend:
         finally:
             self._watch.wake_all()
 
-    async def transact(self, transaction: Transaction[T]) -> T:
-        result: T = await self.writer.write(WriteJob(transaction))
-        return result
+    def transact(self, transaction: Transaction[T]) -> asyncio.Future[T]:
+        return self.writer.write(WriteJob(transaction))
 
     def enqueue(self, transaction: Transaction[Any]) -> None:
         self.writer.enqueue(transaction)
@@ -81,9 +80,8 @@ class SqliteBackend:
 
     # --- what scans or deletes in bulk ------------------------------------------------------------
 
-    async def _scan(self, scan: Callable[[sqlite3.Cursor, Rows], T]) -> T:
-        result: T = await self.writer.write(WriteJob(scan=scan))
-        return result
+    def _scan(self, scan: Callable[[sqlite3.Cursor, Rows], T]) -> asyncio.Future[T]:
+        return self.writer.write(WriteJob(scan=scan))
 
     async def claim_orphans(self, claim: Claim) -> Sequence[StoredEntry]:
         if not await self._any(_Q["orphans"], claim):
@@ -141,8 +139,8 @@ def _claim_orphans(cursor: sqlite3.Cursor, rows: Rows, claim: Claim) -> Sequence
 
 
 def _claim_due(cursor: sqlite3.Cursor, now: float, claim: Claim) -> Sequence[Due]:
-    found = [due_from(row) for row in cursor.execute(_Q["due"], _claimable(claim, now)).fetchall()]
-    claimed = [work._replace(fence=work.fence + 1, tries=work.tries + 1) for work in found]
+    found = cursor.execute(_Q["due"], _claimable(claim, now)).fetchall()
+    claimed = [claimed_due(due_from(row)) for row in found]
     until = now + claim.lease
     cursor.executemany(
         _Q["claim_due"],

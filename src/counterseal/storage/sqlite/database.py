@@ -1,90 +1,61 @@
 """One SQLite file: opened, read, and written a transaction at a time.
 
-Nothing here awaits or knows of an event loop. One thread at a time may use a `Database`; while a
+Nothing here awaits. One thread at a time may use a `Database`; while a
 commit runs in another thread (`busy`), reads go through a second connection.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import os
 import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import Head
-from counterseal.errors import CountersealError, StoreError
+from counterseal.errors import StoreError
 from counterseal.ledger.rows import RowKeys, Rows, TenantKey
 from counterseal.storage.backend import Transaction
 from counterseal.storage.encoding import DbRow
 from counterseal.storage.segments import SegmentWriter
-from counterseal.storage.sqlite.faults import LockedError, explained, is_own
-from counterseal.storage.sqlite.migrations import migrate, refuse_foreign
+from counterseal.storage.sqlite.file import LockedError, connect, explained, is_own, open_file
 from counterseal.storage.sqlite.rows import ReadCache, load, write
 
 T = TypeVar("T")
 _log = logging.getLogger("counterseal")
-_FORMS: Final = (
-    "write sqlite:///file.db for a file in the working directory, sqlite:////folder/file.db for any"
-)
-_OLDEST: Final = (3, 24, 0)
-"""The first SQLite that can insert or update in one statement."""
 _PAGES: Final = 12
 """Pages that a commit writes, however little it changes: the ends of tables and of indexes."""
 _ROWS: Final = 2
 """Rows that share a page beyond these: nearly one where 32 commit together, three where 512 do."""
-_SETTINGS: Final = (
-    "PRAGMA wal_autocheckpoint = 0",
-    "PRAGMA journal_size_limit = 67108864",
-    "PRAGMA cache_size = -16384",
-    "PRAGMA temp_store = MEMORY",
-    "PRAGMA synchronous = FULL",
-)
 
 
-def path_of(url: str) -> Path:
-    """Return the file that a URL names: three slashes and a relative path, or four slashes."""
-    scheme, _, rest = url.partition(":")
-    if scheme != "sqlite" or not rest.startswith("//"):
-        raise CountersealError(f"{url!r} names no file; {_FORMS}")
-    if not rest.startswith("///") and rest != "//":
-        raise CountersealError(f"{url!r} names a host, but the store is a file; {_FORMS}")
-    name = rest[3:]
-    if name in ("", ":memory:"):
-        raise CountersealError(
-            f"{url!r} names no file; {_FORMS}. A store that forgets at the end is memory:"
-        )
-    if "?" in name:
-        raise CountersealError(f"{url!r} has options after its '?', and there are none to set")
-    if "\0" in name or name.endswith("/"):
-        raise CountersealError(f"{url!r} names no file; {_FORMS}")
-    return Path(name).absolute()
-
-
+@dataclass(slots=True, eq=False)
 class WriteJob:
     """A transaction or a scan in the queue, and its outcome."""
 
-    __slots__ = ("awaited", "durable", "error", "result", "scan", "transaction")
+    transaction: Transaction[Any] | None = None
+    scan: Callable[[sqlite3.Cursor, Rows], Any] | None = None
+    """Statements of its own; what it adds to the rows (events) is written afterwards."""
+    result: Any = None
+    error: Exception | None = None
+    future: asyncio.Future[Any] | None = None
+    """Of the caller that waits for it; None when there is none."""
+    since: float = 0.0
+    """When it came, by the event loop's clock."""
 
-    def __init__(
-        self,
-        transaction: Transaction[Any] | None = None,
-        scan: Callable[[sqlite3.Cursor, Rows], Any] | None = None,
-        *,
-        awaited: bool = True,
-    ) -> None:
-        self.transaction = transaction
-        self.scan = scan
-        """Statements of its own; what it adds to the rows (events) is written afterwards."""
-        self.durable = transaction is None or transaction.durable
-        self.awaited = awaited
-        """False when no caller waits for it."""
-        self.result: Any = None
-        self.error: Exception | None = None
+    @property
+    def durable(self) -> bool:
+        return self.transaction is None or self.transaction.durable
+
+    @property
+    def abandonable(self) -> bool:
+        """True when it need not be run once its caller was cancelled."""
+        return self.transaction is not None and self.transaction.abandonable
 
 
 class DiskSpeed:
@@ -121,7 +92,7 @@ class Database:
         self.clock = clock
         self._patience = patience
         self._segment = SegmentWriter()
-        self.connection = _open(path, patience)
+        self.connection = open_file(path, patience)
         self._cursor = self.connection.cursor()
         self.cache = ReadCache(self._cursor)
         self._reader: sqlite3.Connection | None = None
@@ -174,7 +145,7 @@ class Database:
             return self._cursor
         if self._reader is None:
             try:
-                self._reader = _connect(self.path, 0)
+                self._reader = connect(self.path, 0)
                 self._reader.execute("PRAGMA query_only = ON")
             except sqlite3.Error as error:
                 raise explained(error, self.path) from error
@@ -184,7 +155,7 @@ class Database:
         """Return what is read on a connection of its own, for a thread of its own."""
         self.refuse_closed()
         try:
-            with closing(_connect(self.path, self._patience)) as connection:
+            with closing(connect(self.path, self._patience)) as connection:
                 cursor = connection.cursor()
                 cursor.execute("PRAGMA query_only = ON")
                 cursor.execute("BEGIN")
@@ -332,7 +303,7 @@ class Database:
         """
         try:
             if self._checkpointer is None:
-                self._checkpointer = _connect(self.path, 0)
+                self._checkpointer = connect(self.path, 0)
             self._cursor.execute("BEGIN IMMEDIATE")
             try:
                 result = self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -358,67 +329,3 @@ class Database:
         for connection in (self._reader, self._checkpointer, self.connection):
             if connection is not None:
                 connection.close()
-
-
-# --- opening --------------------------------------------------------------------------------------
-
-
-def _open(path: Path, patience: float) -> sqlite3.Connection:
-    if sqlite3.sqlite_version_info < _OLDEST:
-        raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; 3.24 is the least")
-    if not path.parent.is_dir():
-        raise StoreError(f"{path}: there is no folder {path.parent}; make it, or name another file")
-    with suppress(OSError):  # a store's content is for its owner; an operator may share it
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    try:
-        connection = _connect(path, patience)
-    except sqlite3.Error as error:
-        raise explained(error, path) from error
-    try:
-        refuse_foreign(connection, path)
-        _use_write_ahead_log(connection, path, patience)
-        migrate(connection, path)
-        # From here on no call blocks while another process writes: callers wait in their own way.
-        connection.execute("PRAGMA busy_timeout = 0")
-    except sqlite3.Error as error:
-        connection.close()
-        raise explained(error, path) from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _connect(path: Path, patience: float) -> sqlite3.Connection:
-    # Autocommit: transactions begin and end where this module says so.
-    connection = sqlite3.connect(
-        path,
-        timeout=patience,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=256,
-    )
-    try:
-        for setting in _SETTINGS:
-            connection.execute(setting)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _use_write_ahead_log(connection: sqlite3.Connection, path: Path, patience: float) -> None:
-    """Let readers read while a process writes. SQLite itself does not wait for its turn here."""
-    until = time.monotonic() + patience
-    while True:
-        try:
-            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        except sqlite3.OperationalError as error:
-            locked = isinstance(explained(error, path), LockedError)
-            if not locked or time.monotonic() > until:
-                raise
-            time.sleep(0.01)
-            continue
-        if mode != "wal":
-            raise StoreError(f"{path} can't be shared between processes; put it on a local disk")
-        return

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from counterseal.audit import Event, Head, Link
-from counterseal.audit.chain import Checkpoint, micros, place_of
+from counterseal.audit.chain import Checkpoint, micros
+from counterseal.ledger.changes import IDLE_SECONDS
 from counterseal.ledger.due_work import escalated_concern, failed_concern, sorted_concerns
 from counterseal.ledger.holds import caller_key
 from counterseal.ledger.records import (
@@ -31,9 +32,10 @@ from counterseal.ledger.requests import (
     Memory,
     StoredEntry,
     TallyCount,
+    searched_places,
 )
 from counterseal.ledger.rows import current_entry
-from counterseal.ledger.run_changes import IDLE_SECONDS
+from counterseal.storage.backend import Place
 from counterseal.storage.encoding import (
     DbRow,
     checkpoint_from,
@@ -46,10 +48,9 @@ from counterseal.storage.encoding import (
     run_from,
     session_from,
 )
-from counterseal.storage.queries import Place
 from counterseal.storage.scripts import statements
 from counterseal.storage.sqlite.database import Database
-from counterseal.storage.sqlite.faults import LockedError
+from counterseal.storage.sqlite.file import LockedError
 from counterseal.storage.sqlite.rows import ReadCache, first, ledger_row_from
 from counterseal.storage.sqlite.writer import Writer
 
@@ -59,8 +60,6 @@ _KNOWN_KEY: Final = _Q["known_key"]
 _NOTHING: Final = Memory(None, None, *(MappingProxyType[str, float]({}) for _ in range(3)))
 _OLDEST_FIRST: Final = (_Q["events_of_call"], _Q["events_of_run"], _Q["events"])
 _NEWEST_FIRST: Final = (_Q["newest_of_call"], _Q["newest_of_run"], _Q["newest"])
-_BEFORE_ALL: Final = (0, "")
-_AFTER_ALL: Final = (2**62, "")
 _SMALL: Final = 4096
 """Characters up to which a run is kept in the cache."""
 _USUAL: Final = "SUCCESS"
@@ -272,7 +271,7 @@ class SqliteQueries:
         return {segment: Head(*head) for segment, *head in rows}
 
     async def checkpoints(self, tenant: str) -> Sequence[Checkpoint]:
-        return [checkpoint_from(tenant, row) for row in await self._rows(_Q["checkpoints"], tenant)]
+        return [checkpoint_from(row) for row in await self._rows(_Q["checkpoints"], tenant)]
 
     async def _row(self, query: str, *values: Any) -> DbRow | None:
         return await self.read(lambda db: first(db, query, values))
@@ -336,7 +335,7 @@ def _run_of(db: sqlite3.Cursor, cache: ReadCache | None, tenant: str, row: DbRow
 
 
 def _search(db: sqlite3.Cursor, tenant: str, search: EventFilter) -> list[tuple[str, Event]]:
-    begin, end = _between(search)
+    begin, end = searched_places(search, newest_first=search.newest_first)
     of_call, of_run, of_all = _NEWEST_FIRST if search.newest_first else _OLDEST_FIRST
     run_id, tool, where = search.run_id, search.tool, (*begin, *end)
     types = None if search.types is None else f" {' '.join(map(str, search.types))} "
@@ -351,24 +350,9 @@ def _search(db: sqlite3.Cursor, tenant: str, search: EventFilter) -> list[tuple[
     return [found_event(row[0], row[1], row[2:]) for row in rows]
 
 
-def _between(search: EventFilter) -> tuple[tuple[int, str], tuple[int, str]]:
-    """Return the places between which events are looked for, both excluded."""
-    begin = _BEFORE_ALL if search.since is None else (micros(search.since), "")
-    end = _AFTER_ALL if search.until is None else (micros(search.until), "")
-    if search.after is not None:
-        place = place_of(search.after)
-        if search.newest_first:
-            end = min(end, place)
-        else:
-            begin = max(begin, place)
-    return begin, end
-
-
 def _calls(db: sqlite3.Cursor, tenant: str, search: CallFilter) -> Sequence[tuple[str, Event]]:
     """Find calls by the index with the fewest of them."""
-    begin, end = _between(
-        EventFilter(since=search.since, until=search.until, after=search.after, newest_first=True)
-    )
+    begin, end = searched_places(search, newest_first=True)
     where = (*begin, *end)
     narrow: list[str | int | None] = []
     for value in (search.tool, search.agent, search.user, search.run_id, search.code):

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from random import uniform
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from counterseal.errors import StoreError
 from counterseal.ledger.rows import TenantKey
 from counterseal.storage.backend import Transaction
 from counterseal.storage.sqlite.database import Database, WriteJob
-from counterseal.storage.sqlite.faults import LockedError
+from counterseal.storage.sqlite.file import LockedError
 
 _log = logging.getLogger("counterseal")
 _SOON: Final = 0.05
@@ -33,34 +33,12 @@ _TOO_MANY: Final = 8000
 """Pages from which it is copied in any case: 32 MB. Pages written twice are copied once."""
 
 
-class _Waiting:
-    """A job in the queue, with the future of the caller that waits for it."""
-
-    __slots__ = ("future", "job", "since")
-
-    def __init__(self, job: WriteJob) -> None:
-        self.job = job
-        self.future: asyncio.Future[None] | None = None
-        """None when no caller waits, and while the job is tried at once."""
-        self.since = 0.0
-
-    @property
-    def is_abandoned(self) -> bool:
-        """True when the caller was cancelled and the transaction need not be run."""
-        transaction = self.job.transaction
-        is_gone = self.future is not None and self.future.cancelled()
-        return is_gone and transaction is not None and transaction.abandonable
-
-
-class _ThreadWork:
+class _ThreadWork(NamedTuple):
     """Work of the thread: a commit with its jobs, or a checkpoint."""
 
-    __slots__ = ("done", "jobs", "woken")
-
-    def __init__(self, jobs: list[_Waiting], woken: list[TenantKey], done: Future[Any]) -> None:
-        self.jobs = jobs
-        self.woken = woken
-        self.done = done
+    jobs: list[WriteJob]
+    woken: list[TenantKey]
+    done: Future[Any]
 
 
 class Writer:
@@ -73,7 +51,7 @@ class Writer:
         self._patience = patience
         self._released = released
         """Called after a commit for every released entry and decided request."""
-        self._queue: list[_Waiting] = []
+        self._queue: list[WriteJob] = []
         """In the order in which they came, with and without waiting callers."""
         self._aside: list[WriteJob] = []
         """Failed jobs without a waiting caller, kept apart so that they block no others."""
@@ -97,21 +75,15 @@ class Writer:
 
     # --- for the back-end -------------------------------------------------------------------------
 
-    async def write(self, job: WriteJob) -> Any:
-        """Run a job. Returns its result when it is committed, or raises its error."""
+    def write(self, job: WriteJob) -> asyncio.Future[Any]:
+        """Run a job. The future gets its result when it is committed, or its error."""
         loop = self._here()
-        waiting = _Waiting(job)
-        alone = self._is_alone(loop)
-        self._queue.append(waiting)
-        if alone and self._commit(loop):
+        is_alone = self._is_alone(loop)
+        job.future, job.since = loop.create_future(), loop.time()
+        self._queue.append(job)
+        if is_alone and self._commit(loop):
             self._tend(loop)
-        else:
-            waiting.since = loop.time()
-            waiting.future = loop.create_future()
-            await waiting.future
-        if job.error is not None:
-            raise job.error
-        return job.result
+        return job.future
 
     def enqueue(self, transaction: Transaction[Any]) -> None:
         """Run a transaction with the next commit; no caller waits for it."""
@@ -119,7 +91,7 @@ class Writer:
             loop: asyncio.AbstractEventLoop | None = self._here()
         except RuntimeError:  # outside of an event loop there is no timer: the next commit takes it
             loop = None
-        self._queue.append(_Waiting(WriteJob(transaction, awaited=False)))
+        self._queue.append(WriteJob(transaction))
         if loop is not None:
             self._tend(loop)
 
@@ -167,12 +139,11 @@ class Writer:
     def _dismiss(self) -> int:
         """Fail all waiting jobs. Returns how many are left that no caller waited for."""
         queue, self._queue = self._queue, []
-        for waiting in queue:
-            if waiting.job.awaited:
-                path = self._database.path
-                waiting.job.error = StoreError(f"{path} was closed; nothing was written")
-                self._answer(waiting)
-        return len(self._aside) + sum(not waiting.job.awaited for waiting in queue)
+        for job in queue:
+            if job.future is not None:
+                job.error = StoreError(f"{self._database.path} was closed; nothing was written")
+                self._answer(job)
+        return len(self._aside) + sum(job.future is None for job in queue)
 
     def _here(self) -> asyncio.AbstractEventLoop:
         self._database.refuse_closed()
@@ -188,14 +159,9 @@ class Writer:
         if self._flight is not None:
             self._flight.done.exception()  # waits for the thread
             self._land(self._flight)
-        kept = []
-        for waiting in self._queue:
-            transaction = waiting.job.transaction
-            abandonable = transaction is not None and transaction.abandonable
-            if waiting.future is None or not abandonable:
-                waiting.future = None
-                kept.append(waiting)
-        self._queue = kept
+        self._queue = [job for job in self._queue if job.future is None or not job.abandonable]
+        for job in self._queue:
+            job.future = None
 
     # --- turns of the loop ------------------------------------------------------------------------
 
@@ -207,7 +173,7 @@ class Writer:
         return not self._has_waiting()
 
     def _has_waiting(self) -> bool:
-        return any(waiting.future is not None for waiting in self._queue)
+        return any(job.future is not None for job in self._queue)
 
     def _take_part(self, loop: asyncio.AbstractEventLoop) -> None:
         """Notice which tasks are at work in this turn, and its end."""
@@ -219,7 +185,7 @@ class Writer:
 
     def _end_turn(self) -> None:
         self._database.cache.trusted = False
-        count = sum(waiting.future is not None for waiting in self._queue)
+        count = sum(job.future is not None for job in self._queue)
         self.crowded = self._several or count > 1
         self._turn = self._several = False
         self._task = None
@@ -245,14 +211,14 @@ class Writer:
     def _give_up(self, late: float) -> None:
         """Fail the jobs that have waited since then."""
         path, seconds = self._database.path, self._patience
-        for waiting in list(self._queue):
-            if waiting.future is not None and waiting.since <= late:
-                self._queue.remove(waiting)
-                waiting.job.error = LockedError(
+        for job in list(self._queue):
+            if job.future is not None and job.since <= late:
+                self._queue.remove(job)
+                job.error = LockedError(
                     f"{path} was held by another program for more than {seconds:g} seconds;"
                     " end that program, or try again"
                 )
-                self._answer(waiting)
+                self._answer(job)
 
     # --- commits ----------------------------------------------------------------------------------
 
@@ -263,68 +229,71 @@ class Writer:
         a thread ends the commit.
         """
         database = self._database
-        queue = self._take()
-        jobs = [waiting.job for waiting in queue]
+        jobs = self._take()
         durable = _is_durable(jobs)
         try:
             woken = database.run(jobs, durable=durable)
             if durable and database.disk.slow:
-                self._take_off(loop, queue, woken, database.commit)
+                self._take_off(loop, jobs, woken, database.commit)
                 return False
             database.commit()
         except LockedError:
-            self._queue = queue
+            self._queue = jobs
             self._try_later(loop)
             return False
         except BaseException as error:
-            self._fail(queue, error)
+            self._fail(jobs, error)
             if not isinstance(error, Exception):  # the program is being ended
                 raise
         else:
-            self._committed(queue, woken)
+            self._committed(jobs, woken)
             if database.logged >= _TOO_MANY:
                 self._checkpoint(loop)
         return True
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[WriteJob]:
         """Return the queue without the jobs that need not be run, and empty it."""
         queue, self._queue = self._queue, []
-        return [one for one in queue if one.future is None or not one.is_abandoned]
+        return [
+            job
+            for job in queue
+            if job.future is None or not (job.future.cancelled() and job.abandonable)
+        ]
 
-    def _committed(self, queue: list[_Waiting], woken: list[TenantKey]) -> None:
-        for waiting in queue:
-            if waiting.future is not None or waiting.job.error is not None:
-                self._answer(waiting)
+    def _committed(self, jobs: list[WriteJob], woken: list[TenantKey]) -> None:
+        for job in jobs:
+            self._answer(job)
         for where in woken:
             self._released(where)
 
-    def _fail(self, queue: list[_Waiting], error: BaseException) -> None:
+    def _fail(self, jobs: list[WriteJob], error: BaseException) -> None:
         """Report that nothing was written. Jobs without a waiting caller are tried again later."""
         _log.error("nothing could be written: %s", error)
-        for waiting in queue:
-            job = waiting.job
-            if job.awaited:
+        for job in jobs:
+            if job.future is None:
+                self._aside.append(job)
+            else:
                 job.error = StoreError(str(error))
                 job.error.__cause__ = error
-                self._answer(waiting)
-            else:
-                self._aside.append(job)
+                self._answer(job)
 
-    def _answer(self, waiting: _Waiting) -> None:
-        """Wake the caller, which finds the result or the error in its job."""
-        future, job = waiting.future, waiting.job
-        if future is not None:
-            if not future.done():
-                future.set_result(None)
-        elif job.error is not None and not job.awaited:
-            _log.error("a record could not be kept: %s", job.error)
+    def _answer(self, job: WriteJob) -> None:
+        future, error = job.future, job.error
+        if future is None:
+            if error is not None:
+                _log.error("a record could not be kept: %s", error)
+        elif not future.done():
+            if error is None:
+                future.set_result(job.result)
+            else:
+                future.set_exception(error)
 
     # --- the thread for slow disks ----------------------------------------------------------------
 
     def _take_off(
         self,
         loop: asyncio.AbstractEventLoop,
-        queue: list[_Waiting],
+        jobs: list[WriteJob],
         woken: list[TenantKey],
         work: Callable[[], Any],
     ) -> None:
@@ -332,7 +301,7 @@ class Writer:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="counterseal-commit")
         self._database.busy = True
-        flight = self._flight = _ThreadWork(queue, woken, self._thread.submit(work))
+        flight = self._flight = _ThreadWork(jobs, woken, self._thread.submit(work))
 
         def landed(future: asyncio.Future[Any]) -> None:
             future.exception()  # it is reported from `flight.done`
@@ -380,7 +349,7 @@ class Writer:
             self._database.commit()
             self._aside = []
             for job in jobs:
-                self._answer(_Waiting(job))
+                self._answer(job)
 
     def _tend(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the timer that writes jobs without a waiting caller."""
@@ -415,13 +384,8 @@ class Writer:
 
 def _is_durable(jobs: Sequence[WriteJob]) -> bool:
     """Return False when all callers that wait can do without the disk."""
-    awaited = False
-    for job in jobs:
-        if job.awaited:
-            if job.durable:
-                return True
-            awaited = True
-    return not awaited
+    awaited = [job for job in jobs if job.future is not None]
+    return not awaited or any(job.durable for job in awaited)
 
 
 def _nothing(_: object) -> None:

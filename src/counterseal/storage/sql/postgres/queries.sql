@@ -536,7 +536,7 @@ WITH RECURSIVE known AS (
 SELECT tenant FROM known WHERE tenant IS NOT NULL;
 
 -- name: checkpoints
-SELECT number, sealed_at, heads, previous, hash, key_id, signature
+SELECT tenant, number, sealed_at, heads, previous, hash, key_id, signature
 FROM checkpoints WHERE tenant = $1 ORDER BY number;
 
 -- name: seal

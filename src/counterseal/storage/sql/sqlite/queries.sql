@@ -535,7 +535,7 @@ INSERT INTO erasures (tenant, until) VALUES (?, ?)
 ON CONFLICT (tenant) DO UPDATE SET until = excluded.until;
 
 -- name: checkpoints
-SELECT number, sealed_at, heads, previous, hash, key_id, signature
+SELECT tenant, number, sealed_at, heads, previous, hash, key_id, signature
 FROM checkpoints WHERE tenant = ? ORDER BY number;
 
 -- name: seal

@@ -5,21 +5,37 @@ Nothing here awaits except callers that wait, so on one event loop every transac
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import time
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import inf
-from types import MappingProxyType
+from secrets import token_hex
 from typing import Any, Final, TypeVar
 
 from pydantic_core import from_json
 
-from counterseal.audit import Event, Head
-from counterseal.audit.chain import Checkpoint, micros
+from counterseal.audit import (
+    GENESIS,
+    Columns,
+    Event,
+    EventType,
+    Head,
+    Link,
+    columns_of,
+    event_of,
+    extend,
+)
+from counterseal.audit.chain import CODE, COST, TALLY, Checkpoint, micros
+from counterseal.audit.events import erasure_event
+from counterseal.ledger.changes import ANY_KEY, IDLE_SECONDS
 from counterseal.ledger.due_work import (
+    claimed_due,
     claimed_entry,
     escalated_concern,
     failed_concern,
@@ -46,6 +62,7 @@ from counterseal.ledger.requests import (
     Memory,
     StoredEntry,
     TallyCount,
+    searched_places,
 )
 from counterseal.ledger.rows import (
     CallerKey,
@@ -53,7 +70,6 @@ from counterseal.ledger.rows import (
     DueRow,
     EntryRow,
     HeldRow,
-    RefusalKey,
     RowKeys,
     Rows,
     RunProgress,
@@ -61,21 +77,20 @@ from counterseal.ledger.rows import (
     TenantKey,
     current_entry,
 )
-from counterseal.ledger.run_changes import ANY_KEY, IDLE_SECONDS
-from counterseal.storage.backend import Transaction
-from counterseal.storage.memory.log import Log
-from counterseal.storage.queries import Place
+from counterseal.storage.backend import Place, Transaction
 from counterseal.storage.store import Store
 from counterseal.storage.waiting import Waiters, wait_until
-
-__all__ = ["MemoryBackend", "MemoryStore"]
 
 K = TypeVar("K")
 T = TypeVar("T")
 _DAY: Final = 86_400
 _OF_A_DAY: Final = re.compile(r"/([0-9]+)$")
 """How the name of a counter ends that counts for a day."""
-_NO_NUMBERS: Final[Mapping[str, float]] = MappingProxyType({})
+_TYPE, _RUN, _CALL, _TOOL, _AGENT, _USER = 0, 2, 3, 4, 6, 7
+"""Places in the columns of an event."""
+
+_Groups = defaultdict[tuple[str, ...], dict[str, T]]
+"""Rows by all of their key but its last part, then by that."""
 
 
 class MemoryBackend:
@@ -86,21 +101,26 @@ class MemoryBackend:
         self._waiters = Waiters()
         self.entries: dict[TenantKey, EntryRow] = {}
         self.runs: dict[TenantKey, RunProgress] = {}
-        self.state: defaultdict[TenantKey, dict[str, StateValue]] = defaultdict(dict)
+        self.state: _Groups[StateValue] = defaultdict(dict)
         self.implicit_runs: dict[CallerKey, tuple[str, float]] = {}
-        self.counters: defaultdict[TenantKey, dict[str, float]] = defaultdict(dict)
-        self.rates: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        self.counters: _Groups[float] = defaultdict(dict)
+        self.rates: _Groups[float] = defaultdict(dict)
         self.held: dict[TenantKey, HeldRow] = {}
         self.last_held: defaultdict[TenantKey, dict[tuple[str, str], str]] = defaultdict(dict)
         """Ids of each caller's last request under each key, in the order in which they came."""
-        self.refusals: defaultdict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
+        self.refusals: _Groups[int] = defaultdict(dict)
         self.due: dict[DueKey, DueRow] = {}
         self.sessions: dict[str, SessionRow] = {}
         self.vault: dict[TenantKey, tuple[float, bytes, float]] = {}
         """By tenant and pointer: when it was kept, the bytes, when it is deleted at the latest."""
         self._changes: list[Mapping[str, Any]] = []
         self._checkpoints: defaultdict[str, dict[int, Checkpoint]] = defaultdict(dict)
-        self._log = Log(clock)
+        self._segment = token_hex(6)
+        self._unchained: list[tuple[float, Columns]] = []
+        """New events with their times; no caller of a tool waits for hashes."""
+        self._log: defaultdict[str, list[LogRow]] = defaultdict(list)
+        self._erased: dict[str, int] = {}
+        """How many events of a tenant need not be looked at again by `_erase`."""
 
     @property
     def queries(self) -> MemoryBackend:
@@ -117,8 +137,10 @@ class MemoryBackend:
 
     # --- transactions -----------------------------------------------------------------------------
 
-    async def transact(self, transaction: Transaction[T]) -> T:
-        return self._transact(transaction)
+    def transact(self, transaction: Transaction[T]) -> asyncio.Future[T]:
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(self._transact(transaction))
+        return future
 
     def enqueue(self, transaction: Transaction[Any]) -> None:
         self._transact(transaction)
@@ -141,47 +163,34 @@ class MemoryBackend:
         return result
 
     def _load(self, keys: RowKeys) -> Rows:
-        rows = Rows()
-        rows.now = self._clock()
-        rows.epoch = len(self._changes)
-        if keys.implicit_runs:
-            _pick(self.implicit_runs, keys.implicit_runs, rows.implicit_runs.loaded)
-            for caller, (run_id, _) in rows.implicit_runs.loaded.items():
-                keys.runs.add((caller[0], run_id))
-        if keys.last_held:
-            self._load_last_held(keys, rows)
+        rows = Rows(self._clock(), len(self._changes))
+        self._load_unnamed(keys, rows)
         _pick(self.entries, keys.entries, rows.entries.loaded)
         _pick(self.runs, keys.runs, rows.runs.loaded)
         _pick(self.held, keys.held, rows.held.loaded)
         _pick(self.due, keys.due, rows.due.loaded)
         _pick(self.sessions, keys.sessions, rows.sessions.loaded)
-        for tenant, run_id, name in keys.counters:
-            spent = self.counters[tenant, run_id].get(name)
-            if spent is not None:
-                rows.counters.loaded[tenant, run_id, name] = spent
-        for tenant, name in keys.rates:
-            arrival = self.rates[tenant].get(name)
-            if arrival is not None:
-                rows.rates.loaded[tenant, name] = arrival
-        if keys.state or keys.refusals:
-            self._load_run_details(keys, rows)
+        _pick_from_groups(self.counters, keys.counters, rows.counters.loaded)
+        _pick_from_groups(self.rates, keys.rates, rows.rates.loaded)
+        for tenant, run_id, wanted in keys.state:
+            for name, state in self.state[tenant, run_id].items():
+                if wanted in (None, name):
+                    rows.state.loaded[tenant, run_id, name] = state
+        for refused in keys.refusals:
+            for fingerprint, times in self.refusals[refused].items():
+                rows.refusals.loaded[(*refused, fingerprint)] = times
         return rows
 
-    def _load_last_held(self, keys: RowKeys, rows: Rows) -> None:
-        for tenant, key, agent, user in keys.last_held:
-            approval_id = self.last_held[tenant, key].get((agent, user))
+    def _load_unnamed(self, keys: RowKeys, rows: Rows) -> None:
+        """Find runs and requests whose ids are not known yet, and add their keys."""
+        _pick(self.implicit_runs, keys.implicit_runs, rows.implicit_runs.loaded)
+        for caller, (run_id, _) in rows.implicit_runs.loaded.items():
+            keys.runs.add((caller[0], run_id))
+        for where in keys.last_held:
+            approval_id = self.last_held[where[:2]].get(where[2:])
             if approval_id is not None:
-                rows.last_held[tenant, key, agent, user] = approval_id
-                keys.held.add((tenant, approval_id))
-
-    def _load_run_details(self, keys: RowKeys, rows: Rows) -> None:
-        for tenant, run_id, wanted in keys.state:
-            for key, state in self.state[tenant, run_id].items():
-                if wanted is None or wanted == key:
-                    rows.state.loaded[tenant, run_id, key] = state
-        for tenant, run_id, tool in keys.refusals:
-            for fingerprint, times in self.refusals[tenant, run_id, tool].items():
-                rows.refusals.loaded[tenant, run_id, tool, fingerprint] = times
+                rows.last_held[where] = approval_id
+                keys.held.add((where[0], approval_id))
 
     def _write(self, rows: Rows) -> None:
         for where, row in rows.entries.changes.items():
@@ -193,37 +202,23 @@ class MemoryBackend:
         for where, run in rows.runs.changes.items():
             if run is not None:
                 self.runs[where] = run._replace(opened=run.opened or self.runs[where].opened)
-        for counter, spent in rows.counters.changes.items():
-            if spent is not None:
-                self.counters[counter[:2]][counter[2]] = spent
-        for rate, arrival in rows.rates.changes.items():
-            if arrival is not None:
-                self.rates[rate[0]][rate[1]] = arrival
-        if rows.events:
-            self._log.record(rows.events, rows.now)
-        self._write_more(rows)
-
-    def _write_more(self, rows: Rows) -> None:
-        """Write the tables that few transactions change."""
-        for (tenant, run_id, key), state in rows.state.changes.items():
-            if state is not None:
-                self.state[tenant, run_id][key] = state
-        for caller, used in rows.implicit_runs.changes.items():
-            if used is not None:
-                self.implicit_runs[caller] = used
-        for where, row in rows.held.changes.items():
-            if row is not None:
-                self._write_held(where, row)
-        for refusal, times in rows.refusals.changes.items():
-            self._write_refusal(refusal, times)
+        for where, request in rows.held.changes.items():
+            if request is not None:
+                self._write_held(where, request)
+        _apply(self.implicit_runs, rows.implicit_runs.changes)
         _apply(self.due, rows.due.changes)
         _apply(self.sessions, rows.sessions.changes)
+        _apply_to_groups(self.counters, rows.counters.changes)
+        _apply_to_groups(self.rates, rows.rates.changes)
+        _apply_to_groups(self.state, rows.state.changes)
+        _apply_to_groups(self.refusals, rows.refusals.changes)
         self._changes.extend(what for _, what in rows.registry_changes)
         for tenant, pointer, raw, keep_for in rows.vault:
             end = inf if keep_for is None else rows.now + keep_for
             self.vault[tenant, pointer] = (rows.now, raw, end)
         for where in rows.forgotten:
             self.vault.pop(where, None)
+        self._unchained.extend((rows.now, columns) for columns in rows.events)
 
     def _write_held(self, where: TenantKey, row: HeldRow) -> None:
         if where not in self.held:
@@ -233,13 +228,6 @@ class MemoryBackend:
             ids.pop(caller, None)
             ids[caller] = held.approval_id
         self.held[where] = row._replace(awaited=True)
-
-    def _write_refusal(self, key: RefusalKey, times: int | None) -> None:
-        counts = self.refusals[key[:3]]
-        if times is None:
-            counts.pop(key[3], None)
-        else:
-            counts[key[3]] = times
 
     # --- scans ------------------------------------------------------------------------------------
 
@@ -271,13 +259,10 @@ class MemoryBackend:
                 continue
             if claim.tools is None or work.tool in claim.tools:
                 waiting.append((due_at, key))
-        claimed = []
-        for _, key in sorted(waiting)[: claim.limit]:
-            work = self.due[key].due
-            work = work._replace(fence=work.fence + 1, tries=work.tries + 1)
-            self.due[key] = DueRow(work, now + claim.lease)
-            claimed.append(work)
-        return claimed
+        keys = [key for _, key in sorted(waiting)[: claim.limit]]
+        for key in keys:
+            self.due[key] = DueRow(claimed_due(self.due[key].due), now + claim.lease)
+        return [self.due[key].due for key in keys]
 
     async def end_sessions(self, user: str) -> int:
         ended = [row.session for row in self.sessions.values() if row.user == user]
@@ -297,7 +282,7 @@ class MemoryBackend:
         if request.vault_after is not None:
             requests = self._expire_held(now - request.vault_after, limit)
         if request.events_after is not None:
-            events = self._log.erase(micros(now - request.events_after), limit)
+            events = self._erase(micros(now - request.events_after), limit)
         return {
             "keys": self._expire_keys(now, limit),
             "vault": vault,
@@ -362,12 +347,33 @@ class MemoryBackend:
         return len(old[:limit])
 
     def _expire_sessions(self, now: float, limit: int) -> int:
-        over = sorted(
-            (row.expires_at, row.session) for row in self.sessions.values() if row.expires_at <= now
-        )
+        sessions = self.sessions.values()
+        over = sorted((row.expires_at, row.session) for row in sessions if row.expires_at <= now)
         for _, session in over[:limit]:
             del self.sessions[session]
         return len(over[:limit])
+
+    def _erase(self, until: int, limit: int) -> int:
+        """Erase the text of events before a number, tenant by tenant. Returns how many.
+
+        Events that record an erasure are never erased.
+        """
+        left = limit
+        for tenant, rows in sorted(self._chained().items()):
+            place, last, count = self._erased.get(tenant, 0), 0, 0
+            while place < len(rows) and rows[place].link.number < until and count < left:
+                link, columns = rows[place]
+                if columns is not None and columns[_TYPE] != EventType.ERASED:
+                    rows[place] = LogRow(link._replace(salt=None), None)
+                    last, count = link.number, count + 1
+                place += 1
+            self._erased[tenant] = place
+            left -= count
+            if count:
+                now = self._clock()
+                event = columns_of(erasure_event(tenant, now, count, last))
+                self._unchained.append((now, event))
+        return limit - left
 
     # --- queries: calls and runs ------------------------------------------------------------------
 
@@ -380,13 +386,13 @@ class MemoryBackend:
             entry = None if row is None else current_entry(row, self._clock())
             held = self._last_held(tenant, key, who)
         if not spent:
-            return Memory(entry, held, _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS)
+            return Memory(entry, held, {}, {}, {})
         return Memory(
             entry,
             held,
-            run_counters=dict(self.counters.get((tenant, run_id), _NO_NUMBERS)),
-            tenant_counters=dict(self.counters.get((tenant, ""), _NO_NUMBERS)),
-            rates=dict(self.rates.get(tenant, _NO_NUMBERS)),
+            run_counters=dict(self.counters.get((tenant, run_id), {})),
+            tenant_counters=dict(self.counters.get((tenant, ""), {})),
+            rates=dict(self.rates.get((tenant,), {})),
         )
 
     def _last_held(self, tenant: str, key: str, who: Asker | None) -> Held | None:
@@ -428,16 +434,13 @@ class MemoryBackend:
         return None if run is None else (run, used_at)
 
     async def look_up(self, tenant: str, key: str) -> StoredEntry | None:
-        return self._look_up((tenant, key))
-
-    def _look_up(self, where: TenantKey) -> StoredEntry | None:
-        row = self.entries.get(where)
+        row = self.entries.get((tenant, key))
         return None if row is None else StoredEntry(current_entry(row, self._clock()), row.resume)
 
     async def look_up_call(self, tenant: str, call_id: str) -> StoredEntry | None:
         for where, row in self.entries.items():
             if where[0] == tenant and row.entry.call_id == call_id:
-                return self._look_up(where)
+                return await self.look_up(*where)
         return None
 
     # --- queries: people and operators ------------------------------------------------------------
@@ -493,30 +496,77 @@ class MemoryBackend:
 
     # --- queries: the record ----------------------------------------------------------------------
 
+    def _chained(self) -> Mapping[str, list[LogRow]]:
+        """Return every tenant's log, after chaining the new events: one segment for each tenant."""
+        unchained, self._unchained = self._unchained, []
+        for moment, columns in unchained:
+            tenant = columns[1]
+            rows = self._log[tenant]
+            head = rows[-1].link.head if rows else GENESIS
+            link = extend(tenant, self._segment, head, columns, micros(moment), os.urandom(16))
+            rows.append(LogRow(link, columns))
+        return self._log
+
+    def _log_of(self, tenant: str) -> Sequence[LogRow]:
+        return self._chained().get(tenant, ())
+
     async def fetch(self, tenant: str, pointer: str) -> bytes | None:
         kept = self.vault.get((tenant, pointer))
         return None if kept is None else kept[1]
 
     async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
-        return self._log.search(tenant, search)
+        log = self._log_of(tenant)
+        begin, end = searched_places(search, newest_first=search.newest_first)
+        wanted = {_CALL: search.call_id, _RUN: search.run_id, _TOOL: search.tool}
+        matching = (
+            (link.event_id, event_of(columns))
+            for link, columns in (reversed(log) if search.newest_first else log)
+            if columns is not None
+            and _matches(columns, wanted)
+            and (search.types is None or columns[_TYPE] in search.types)
+            and begin < link[:2] < end
+        )
+        return list(islice(matching, search.limit))
 
     async def calls(self, tenant: str, search: CallFilter) -> Sequence[tuple[str, Event]]:
-        return self._log.calls(tenant, search)
+        wanted = {_TOOL: search.tool, _AGENT: search.agent, _USER: search.user}
+        wanted |= {_RUN: search.run_id, CODE: search.code}
+        begin, end = searched_places(search, newest_first=True)
+        last: dict[str, tuple[Link, Columns]] = {}
+        for link, columns in reversed(self._log_of(tenant)):
+            if columns is not None and columns[CODE] is not None:
+                last.setdefault(columns[_CALL], (link, columns))
+        calls = [
+            (link.event_id, event_of(columns))
+            for link, columns in last.values()
+            if _matches(columns, wanted) and begin < link[:2] < end
+        ]
+        return calls[: search.limit]
 
     async def tallies(
         self, tenant: str, since: float, until: float, parts: int
     ) -> Sequence[TallyCount]:
-        return self._log.tallies(tenant, since, until, parts)
+        begin, end = micros(since), micros(until)
+        edges = [begin + (end - begin) * part // parts for part in range(1, parts)]
+        counts: Counter[tuple[int, str]] = Counter()
+        costs: defaultdict[tuple[int, str], float] = defaultdict(float)
+        for link, columns in self._log_of(tenant):
+            if columns is not None and columns[TALLY] is not None and begin <= link.number < end:
+                where = bisect_right(edges, link.number), columns[TALLY]
+                counts[where] += 1
+                costs[where] += columns[COST] or 0.0
+        return [TallyCount(*where, count, costs[where]) for where, count in counts.items()]
 
     async def tenants(self) -> Sequence[str]:
         sealed = [tenant for tenant, checkpoints in self._checkpoints.items() if checkpoints]
-        return sorted({*self._log.tenants(), *sealed})
+        return sorted({*self._chained(), *sealed})
 
     async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[LogRow]:
-        return self._log.recorded(tenant, after, limit)
+        return list(islice((row for row in self._log_of(tenant) if row.link[:2] > after), limit))
 
     async def heads(self, tenant: str, since: int) -> Mapping[str, Head]:
-        return self._log.heads(tenant, since)
+        links = [link for link, _ in self._log_of(tenant)]
+        return {link.segment: link.head for link in links if link.number >= since}
 
     async def checkpoints(self, tenant: str) -> Sequence[Checkpoint]:
         return [checkpoint for _, checkpoint in sorted(self._checkpoints[tenant].items())]
@@ -529,6 +579,9 @@ class MemoryStore(Store):
         super().__init__(MemoryBackend(clock))
 
 
+# --- tables ---------------------------------------------------------------------------------------
+
+
 def _pick(table: Mapping[K, T], keys: Iterable[K], loaded: dict[K, T]) -> None:
     """Copy the rows that are there."""
     for key in keys:
@@ -537,10 +590,32 @@ def _pick(table: Mapping[K, T], keys: Iterable[K], loaded: dict[K, T]) -> None:
             loaded[key] = row
 
 
-def _apply(table: dict[Any, Any], changes: Mapping[Any, Any]) -> None:
+def _pick_from_groups(table: _Groups[T], keys: Iterable[Any], loaded: dict[Any, T]) -> None:
+    """Copy the rows that are there from a table of groups."""
+    for key in keys:
+        row = table[key[:-1]].get(key[-1])
+        if row is not None:
+            loaded[key] = row
+
+
+def _apply(table: dict[K, T], changes: Mapping[K, T | None]) -> None:
     """Write changed rows into a table; None deletes."""
     for key, row in changes.items():
         if row is None:
             table.pop(key, None)
         else:
             table[key] = row
+
+
+def _apply_to_groups(table: _Groups[T], changes: Mapping[Any, T | None]) -> None:
+    """Write changed rows into a table of groups; None deletes."""
+    for key, row in changes.items():
+        _apply(table[key[:-1]], {key[-1]: row})
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def _matches(columns: Columns, wanted: Mapping[int, str | None]) -> bool:
+    """Return True when every column has its wanted value; None does not narrow."""
+    return all(value in (None, columns[place]) for place, value in wanted.items())

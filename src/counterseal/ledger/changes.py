@@ -1,4 +1,4 @@
-"""Rules of runs: opened, begun anew, their state, and the refusals counted in them."""
+"""Rules of changes around calls: runs and their state, refusals, the stored registry, sessions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from counterseal.audit import Columns
-from counterseal.ledger.records import RunRecord
+from counterseal.ledger.records import RunRecord, SessionRow
 from counterseal.ledger.requests import SettlementRequest
 from counterseal.ledger.rows import (
     CallerKey,
@@ -70,11 +70,11 @@ def need_new_turn(keys: RowKeys, where: TenantKey) -> None:
     keys.state.add((*where, None))
 
 
-def new_turn(rows: Rows, where: TenantKey, keep: Collection[str]) -> bool:
-    """Begin another turn, and forget the state under all other keys. False: no such run."""
+def new_turn(rows: Rows, where: TenantKey, keep: Collection[str]) -> None:
+    """Begin another turn, if there is such a run, and forget the state under all other keys."""
     run = rows.runs.get(where)
     if run is None:
-        return False
+        return
     forgotten = 0
     for key in rows.state:
         row = rows.state.get(key)
@@ -84,7 +84,6 @@ def new_turn(rows: Rows, where: TenantKey, keep: Collection[str]) -> bool:
             rows.state.put(key, StateValue(None, row.version + 1, untrusted=False))
             forgotten = 1
     rows.runs.put(where, run._replace(turn=run.turn + 1, changes=run.changes + forgotten))
-    return True
 
 
 # --- what a settlement leaves ---------------------------------------------------------------------
@@ -184,3 +183,40 @@ def refuse(
     if run is not None and tool not in run.refused and any(name == tool for name, _ in counted):
         rows.runs.put(where, run._replace(refused=run.refused | {tool}))
     return [rows.refusals.get((*where, *one)) or 0 for one in counted]
+
+
+# --- the stored registry, and sessions ------------------------------------------------------------
+
+
+def need_registry_change(keys: RowKeys) -> None:
+    """Lock the registry: admissions that rest on it wait, or were decided before."""
+    keys.registry_change = True
+
+
+def change_registry(
+    rows: Rows, number: int, what: Mapping[str, Any], events: Sequence[Columns]
+) -> bool:
+    """Store a change to the registry. Returns False when its number is not the next one."""
+    if number != rows.epoch + 1:
+        return False
+    rows.epoch = number
+    rows.registry_changes.append((number, what))
+    rows.events.extend(events)
+    return True
+
+
+def save_session(rows: Rows, row: SessionRow) -> bool:
+    """Store or refresh a session. Returns False when a session to be refreshed has ended."""
+    refreshes = row.seen_at > row.created_at
+    if refreshes and rows.sessions.get(row.session) is None:
+        return False
+    rows.sessions.put(row.session, row)
+    return True
+
+
+def end_session(rows: Rows, session: str) -> bool:
+    """Delete a session. Returns False when there was none."""
+    if rows.sessions.get(session) is None:
+        return False
+    rows.sessions.remove(session)
+    return True
