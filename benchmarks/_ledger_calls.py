@@ -77,13 +77,13 @@ class Call(NamedTuple):
 class _Tap(MemoryStore):
     """Remembers what it was asked."""
 
-    async def admit(self, request: AdmissionRequest) -> Admission:
+    def admit(self, request: AdmissionRequest) -> asyncio.Future[Admission]:
         self.admitted = request
-        return await super().admit(request)
+        return super().admit(request)
 
-    async def settle(self, request: SettlementRequest) -> bool:
+    def settle(self, request: SettlementRequest) -> asyncio.Future[bool]:
         self.settled = request
-        return await super().settle(request)
+        return super().settle(request)
 
 
 _numbers = count(1)
