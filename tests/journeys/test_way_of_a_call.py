@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -14,7 +15,8 @@ from counterseal.gates.base import AsyncGate, Gate
 from counterseal.ledger.records import Budgets, HeldStatus
 from counterseal.observation.envelope import ObservationEnvelope
 from counterseal.policy import Policy
-from counterseal.registry import Reason
+from counterseal.reconcile import Reconciler
+from counterseal.registry import Deprecation, Reason
 from counterseal.storage.memory import MemoryStore
 from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
 
@@ -702,3 +704,56 @@ async def test_decisions_read_the_same_in_a_replay_as_in_the_first_answer():
     by_gate = {timed.decision.gate: timed.decision for timed in first.decisions}
     for timed in replay.decisions:
         assert timed.decision == by_gate[timed.decision.gate]
+
+
+# --- no text contradicts another ------------------------------------------------------------------
+
+
+async def test_an_expired_key_is_not_called_in_progress():
+    clock = FakeClock()
+    runtime = runtime_for(fake_tool(effect="draft"), clock=clock, store=MemoryStore(clock))
+    assert (await runtime.submit(ask(key="k"), someone())).ok
+    clock.advance(366 * 86400)
+    await Reconciler(runtime).once()
+    text = (await runtime.submit(ask(key="k"), someone())).for_model()
+    assert "next action: use_new_operation" in text
+    assert "no longer kept" in text
+    assert "progress" not in text
+    assert "Wait" not in text
+
+
+async def test_an_unknown_outcome_that_a_person_must_find_out_does_not_say_wait():
+    runtime = runtime_for(fake_tool("save", TimeoutError(), effect="draft", on_unknown="escalate"))
+    await runtime.submit(ask("save", key="k"), someone())
+    text = (await runtime.submit(ask("save", key="k"), someone())).for_model()
+    assert "next action: escalate" in text
+    assert "not known whether an earlier call" in text
+    assert "progress" not in text
+    assert "Wait" not in text
+
+
+async def test_only_a_change_that_timed_out_may_have_taken_effect():
+    read = fake_tool("look_up", TimeoutError(), runtime={"max_retries": 0})
+    change = fake_tool("save", TimeoutError(), effect="draft", on_unknown="escalate")
+    runtime = runtime_for(read, change)
+    seen = await runtime.submit(ask(), someone())
+    assert (seen.code, "effect" in seen.for_model()) == (Code.TIMEOUT, False)
+    seen = await runtime.submit(ask("save"), someone())
+    assert (seen.code, "not known whether the call took effect" in seen.for_model()) == (
+        Code.TIMEOUT,
+        True,
+    )
+
+
+async def test_a_retired_tool_names_its_successor_and_does_not_say_give_up():
+    clock = FakeClock()
+    runtime = runtime_for(fake_tool("t1"), fake_tool("t2"), clock=clock)
+    removal = datetime.fromtimestamp(clock.now, UTC)
+    gone = Deprecation(removal_at=removal, replacement_tool="t2")
+    runtime.registry.deprecate("t1", "1.0.0", gone)
+    seen = await runtime.submit(ask("t1"), someone())
+    assert seen.code is Code.PERMISSION_DENIED
+    text = seen.for_model()
+    assert "Use t2." in text
+    assert "Do not try again" not in text
+    assert "next action: replan" in text

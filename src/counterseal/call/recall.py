@@ -117,7 +117,7 @@ def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
     if entry.phase is Phase.ESCALATED or adrift(entry):
         reason = "It is not known whether an earlier call with this key took effect."
         return deny("ledger", code, reason, rule="outcome-unknown", next_action="escalate")
-    reason = "A call with the same key is under way."
+    reason = "A call with the same key is under way. Wait for it."
     return deny("ledger", code, reason, rule=_IN_PROGRESS, retry_after=_RETRY_AFTER)
 
 

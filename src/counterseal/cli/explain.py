@@ -257,7 +257,7 @@ MEANINGS: Mapping[str, Meaning] = {
         "no longer kept.",
         do="Wait, and retry with the same key. If the outcome stays unknown, find out what "
         "happened before anything runs again.",
-        reason="A call with the same key is under way.",
+        reason="A call with the same key is under way. Wait for it.",
     ),
     "SUCCESS": Meaning(
         cause="Every gate allowed the call, the tool returned, and its output fits its schema.",

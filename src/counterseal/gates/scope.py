@@ -11,7 +11,7 @@ from typing import Final
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.envelope import FieldError
-from counterseal.registry import Refusal
+from counterseal.registry import Reason, Refusal
 
 NAME: Final = "scope"
 ALLOW: Final = allow(NAME)
@@ -44,7 +44,13 @@ def check(ctx: GateContext) -> Decision | Learned:
 def _refused(refusal: Refusal | None) -> Decision:
     if refusal is None:
         return _denied("The tool can't be used.", "unavailable")
-    return _denied(refusal.message, refusal.reason.value)
+    decision = _denied(refusal.message, refusal.reason.value)
+    if refusal.reason not in (Reason.SUNSET, Reason.DISABLED):
+        return decision
+    # The message may name what to use instead, so the model is not told to give up.
+    error = FieldError("", refusal.message, refusal.reason.value)
+    action = "replan" if refusal.reason is Reason.SUNSET else None
+    return decision._replace(field_errors=(error,), next_action=action)
 
 
 def _denied(reason: str, rule: str) -> Decision:

@@ -25,8 +25,8 @@ _SENTENCES = {
     Code.CONFIRMATION_MISSING: "A person must approve this call. Nothing was executed.",
     Code.BUDGET_EXHAUSTED: "A budget is used up.",
     Code.RATE_LIMITED: "Too many calls at once. Try again later.",
-    Code.TIMEOUT: "The tool did not answer in time. It is not known whether it took effect.",
-    Code.IDEMPOTENCY_CONFLICT: "The same operation is already in progress. Wait for it.",
+    Code.TIMEOUT: "The tool did not answer in time.",
+    Code.IDEMPOTENCY_CONFLICT: "An earlier call with this key stands in the way.",
     Code.SIGNATURE_MISMATCH: "This key was used before with other arguments. Nothing was executed.",
     Code.DEPENDENCY_UNAVAILABLE: "A service that the tool needs is not available.",
     Code.OBSERVATION_NORMALIZATION_FAIL: "The tool ran, but its output can't be shown.",
@@ -34,17 +34,22 @@ _SENTENCES = {
     Code.COMPENSATION_FAILED: "Reversing an earlier step failed. A person must look at it.",
     Code.UNKNOWN_ERROR: "The tool failed. The details are on record, not here.",
 }
-_APPROVAL_ENDINGS = {
-    "rejected": "A person has refused this call. Nothing was executed.",
-    "expired": "This call was not approved in time. Nothing was executed.",
+"""True for every call with the code. What is true for some of them only is in their reasons."""
+_ENDINGS = {
+    (Code.CONFIRMATION_MISSING, "rejected"): (
+        "A person has refused this call. Nothing was executed."
+    ),
+    (Code.CONFIRMATION_MISSING, "expired"): (
+        "This call was not approved in time. Nothing was executed."
+    ),
+    (Code.PERMISSION_DENIED, "sunset"): "This tool is no longer in use. Nothing was executed.",
+    (Code.PERMISSION_DENIED, "disabled"): "This tool is not in use. Nothing was executed.",
 }
 
 
 def sentence_for(code: Code, ending: str = "") -> str:
-    """Return the sentence for a code, or for the end of an approval request."""
-    if code is Code.CONFIRMATION_MISSING:
-        return _APPROVAL_ENDINGS.get(ending, _SENTENCES[code])
-    return _SENTENCES[code]
+    """Return the sentence for a code, or for the end of an approval request or of a tool."""
+    return _ENDINGS.get((code, ending), _SENTENCES[code])
 
 
 _NOTES = {

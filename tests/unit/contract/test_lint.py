@@ -737,3 +737,17 @@ def test_a_consequence_names_what_the_probe_shows():
 
     given = told.model_copy(update={"probe": see_notice})
     assert [problem.rule for problem in lint(given)] == ["template-field-unknown"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (("effect", "irreversible"), ("approvers", 1)),
+        (("transactional/confirmation_required", False),),
+    ],
+)
+def test_too_few_approvers_are_told_every_way_out(change):
+    _, problems = examine(changed(*change))
+    (fix,) = {problem.fix for problem in problems if problem.rule == "confirmation-off"}
+    assert fix.startswith(("Set it to at least 2, or", "Remove it, or"))
+    assert "risk_justification" in fix

@@ -64,13 +64,13 @@ def retry_writes(contract: Contract) -> Iterator[Breach]:
 @rule("confirmation-off", "high-risk calls are approved by people")
 def confirmation_off(contract: Contract) -> Iterator[Breach]:
     demanded = RISKS[contract.risk].approval.approvers
+    otherwise = "or declare the actual class in risk, with the reason in risk_justification."
     if demanded and not contract.transactional.confirmation_required:
         fault = f"confirmation_required is false, but {contract.risk} needs {demanded} approvers"
-        fix = "Remove it, or declare the actual risk class."
-        yield Breach("/transactional/confirmation_required", fault, fix)
+        yield Breach("/transactional/confirmation_required", fault, f"Remove it, {otherwise}")
     if contract.approvers < demanded:
         fault = f"approvers is {contract.approvers}, but {contract.risk} needs {demanded}"
-        yield Breach("/approvers", fault, f"Set it to at least {demanded}.")
+        yield Breach("/approvers", fault, f"Set it to at least {demanded}, {otherwise}")
 
 
 @rule("approvers-unasked", "number of approvers agrees with confirmation_required")

@@ -67,11 +67,11 @@ CODES: Final[Mapping[Code, tuple[str, str]]] = {
     Code.RATE_LIMITED: ("Too many calls", "There were too many calls. Nothing was executed."),
     Code.TIMEOUT: (
         "No answer in time",
-        "The tool did not answer in time. It is not known whether the call took effect.",
+        "The tool did not answer in time. A change may have taken effect all the same.",
     ),
     Code.IDEMPOTENCY_CONFLICT: (
-        "Already in progress",
-        "Another call with the same key was in progress. This one executed nothing.",
+        "Key in use",
+        "An earlier call with the same key stood in the way. This one executed nothing.",
     ),
     Code.SIGNATURE_MISMATCH: (
         "Key used before",

@@ -251,3 +251,11 @@ def test_of_processes_that_accept_at_once_none_loses_its_pins(tmp_path):
     ]
     assert [worker.wait(120) for worker in workers] == [0, 0, 0, 0]
     assert len(Lock.load(file).servers["git"]) == 40
+
+
+def test_an_edited_pin_is_not_mended_by_a_command_that_can_not_read_it(tmp_path):
+    def edit(_, pin):
+        pin["definition"].update(description="Does more.")
+
+    said = edited(tmp_path, edit)
+    assert "remove this pin from it and accept the tool again: `counterseal diff --accept`" in said

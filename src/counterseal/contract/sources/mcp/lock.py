@@ -185,7 +185,10 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read_pin(place: str, tool: str, data: Any) -> Pin:
-    again = "restore the file from version control, or accept the tool again: `counterseal diff`"
+    again = (
+        "restore the file from version control, or remove this pin from it and accept the tool "
+        "again: `counterseal diff --accept`"
+    )
     if not isinstance(data, dict) or sorted(data) != list(_PIN_FIELDS):
         raise LockError(f"{place}: a pin needs exactly {', '.join(_PIN_FIELDS)}; {again}")
     try:
