@@ -50,6 +50,22 @@ async def test_what_did_not_wait_for_the_disk_is_safe_soon(store, make):
     await until(lambda: not store._backend.database.unsynced)
 
 
+async def test_a_reader_that_keeps_the_log_from_being_copied_keeps_nothing_from_the_disk(
+    path, store, make, somebody_else
+):
+    database = store._backend.database
+    await store.open_run(make.run())
+    assert database.checkpoint()
+    with somebody_else(path) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM runs").fetchone()
+        await store.open_run(make.run("run_2"))
+        assert not database.checkpoint()
+        assert database.unsynced, "SQLite has copied nothing, and has not waited for the disk"
+    assert database.checkpoint()
+    assert not database.unsynced
+
+
 async def test_the_log_is_copied_into_the_file_while_nobody_can_write(
     path, store, make, somebody_else
 ):

@@ -313,11 +313,14 @@ class Database:
             if not isinstance(explained(error, self.path), LockedError):
                 _log.warning("%s: the log could not be copied into the file: %s", self.path, error)
             return False
-        is_blocked = bool(result[0])
-        if not is_blocked:
-            self.logged = 0
-            self.unsynced = False
-        return not is_blocked
+        is_busy, frames, copied = result
+        if is_busy:
+            return False
+        self.logged = 0  # what a reader keeps from being copied is tried again with later pages
+        if copied != frames:  # a reader was in the way, and perhaps nothing reached the disk
+            return False
+        self.unsynced = False
+        return True
 
     def refuse_closed(self) -> None:
         """Raise StoreError after `close`."""
