@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from counterseal.call.call import Preview
+    from counterseal.config import Settings
     from counterseal.execution.attempt import Progress as ToolProgress
     from counterseal.gates.base import Decision, TimedDecision
     from counterseal.observation import Observation
@@ -109,7 +110,22 @@ def call(
     if plan:
         _preview(runtime, proposal, principal, as_json=as_json)
     else:
+        _fail_for_upstream(settings, tool)
         _call(runtime, proposal, principal, timeout, as_json=as_json)
+
+
+def _fail_for_upstream(settings: Settings, tool: str) -> None:
+    """End the command if the tool is an upstream's: only the gateway is connected to those."""
+    if not settings.upstreams:
+        return
+    from counterseal.config import pinned_contracts
+
+    for server, contracts in pinned_contracts(settings).items():
+        if any(contract.name == tool for contract in contracts):
+            fail(
+                f"{tool} is a tool of the upstream {server}, which only the gateway calls.",
+                "Start `counterseal serve` and call it there; `--plan` asks the gates here.",
+            )
 
 
 def _read(arguments: str) -> str | bytes:

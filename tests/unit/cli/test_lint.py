@@ -360,3 +360,15 @@ def test_what_a_module_prints_stays_out_of_the_results(run, write):
     result = run("lint", ".", "--json")
     assert json.loads(result.stdout)["summary"]["contracts"] == 1
     assert "hello" in result.stderr
+
+
+def test_a_call_of_an_upstreams_tool_is_sent_to_the_gateway(run, write, folder, upstream):
+    write(
+        "counterseal.toml",
+        (folder / "counterseal.toml").read_text() + '[agents.planner]\ntenant = "acme"\n',
+    )
+    assert run("diff", "--accept", "--yes").exit_code == 0
+    result = run("call", "read_file", "{}", "--as", "planner")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "read_file is a tool of the upstream files, which only the gateway" in result.stderr
+    assert "counterseal serve" in result.stderr
