@@ -19,6 +19,9 @@ with contextlib.suppress(ImportError):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Folders of keys that a test makes must not be open to others, whatever the machine's default is.
+os.umask(0o022)
+
 # No deadline: tests make no assertions about time. CI tries the same examples each time, so that a
 # failure comes from the change; other runs try new ones.
 settings.register_profile("full", deadline=None, max_examples=30)

@@ -112,6 +112,7 @@ class KeyRing:
             raise KeysError(
                 f"{folder}: the folder does not exist; create it with `counterseal keys new audit`"
             )
+        _refuse_writable(folder)
         return cls(_read(file) for file in sorted(folder.iterdir()) if _is_key(file))
 
     def newest(self, purpose: str) -> Key | None:
@@ -192,6 +193,7 @@ def _read(file: Path) -> Key:
     created = datetime.fromtimestamp(about.st_mtime, UTC)
     if purpose in _SECRET:
         _refuse_open(file, about.st_mode)
+        _refuse_writable(file)
         secret = _secret(file, raw, purpose)
         return Key(
             purpose=purpose, key_id=vault_key_id(secret), file=file, created=created, secret=secret
@@ -199,6 +201,7 @@ def _read(file: Path) -> Key:
     private, public = _pair(file, raw)
     if private is not None:
         _refuse_open(file, about.st_mode)
+    _refuse_writable(file)
     return Key(
         purpose=purpose,
         key_id=_fingerprint(public),
@@ -212,6 +215,17 @@ def _read(file: Path) -> Key:
 def _refuse_open(file: Path, mode: int) -> None:
     if _POSIX and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise KeysError(f"{file}: other users may read it; run `chmod 600 {file}`")
+
+
+def _refuse_writable(path: Path) -> None:
+    """Refuse a folder, or a public key, that other users may change: their keys would be used."""
+    if not _POSIX or os.statvfs(path).f_flag & os.ST_RDONLY:
+        return
+    about = path.stat()
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise KeysError(f"{path}: other users may write to it; run `chmod go-w {path}`")
+    if about.st_uid not in (0, os.geteuid()):
+        raise KeysError(f"{path}: it belongs to another user; run `chown {os.geteuid()} {path}`")
 
 
 def _secret(file: Path, raw: bytes, purpose: Purpose) -> bytes:
@@ -269,6 +283,7 @@ def new_key(folder: Path, purpose: Purpose, today: datetime) -> Key:
         if not folder.exists():
             folder.mkdir(parents=True, mode=0o700)
             (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+        _refuse_writable(folder)
         for number in range(1, 1000):
             again = "" if number == 1 else f"-{number}"
             file = folder / f"{purpose}-{today:%Y-%m-%d}{again}.{suffix}"

@@ -4,14 +4,27 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import anyio
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.x509.oid import NameOID
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -210,6 +223,66 @@ def test_missing_secrets_and_scopes_are_named_at_the_start(project, command, mon
     assert "has no tools" not in errors
     monkeypatch.setenv("COUNTERSEAL_SECRET_ACME__API_KEY", "one tenant has it")
     assert "api_key" not in told()
+
+
+# https --------------------------------------------------------------------------------------------
+
+
+def certificate(folder, password=None):
+    """A certificate for 127.0.0.1, and its key: two files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now, address = datetime.now(UTC), x509.IPAddress(ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(key, SHA256())
+    )
+    locked = BestAvailableEncryption(password) if password else NoEncryption()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(made.public_bytes(Encoding.PEM))
+    key_file.write_bytes(pem)
+    return cert_file, key_file
+
+
+async def test_tls_files_make_it_https_and_plain_http_gets_no_answer(serve, project):
+    cert, key = certificate(project)
+    with serve("--tls-cert", str(cert), "--tls-key", str(key)) as serving, in_time():
+        health = serving.told["health_url"]
+        assert health.startswith("https://127.0.0.1:")
+        async with httpx.AsyncClient(verify=ssl.create_default_context(cafile=cert)) as http:
+            answer = await http.get(health)
+            assert answer.status_code == 200
+            assert "max-age" in answer.headers["strict-transport-security"]
+            page = await http.get(f"{serving.told['url']}/sign-in")
+            assert page.status_code == 200
+        async with httpx.AsyncClient() as http:
+            with pytest.raises(httpx.TransportError):
+                await http.get(health.replace("https", "http"))
+        code, errors = serving.stop()
+    assert (code, "WARNING" in errors) == (0, False)
+
+
+async def test_files_that_make_no_https_are_refused_without_a_question(project, tmp_path):
+    cert, _ = certificate(project)
+    for name in ("other", "locked"):
+        (tmp_path / name).mkdir()
+    _, other = certificate(tmp_path / "other")
+    _, locked = certificate(tmp_path / "locked", b"secret words")
+    for wrong, words in (
+        (locked, "the key has a password; store it without one"),
+        (other, "can't be used for https: KEY_VALUES_MISMATCH"),
+        (cert, "can't be used for https"),
+        (project / "gone.pem", "can't be used for https: No such file or directory"),
+    ):
+        options = ["--port", "0", "--tls-cert", str(cert), "--tls-key", str(wrong)]
+        code, out, errors = await command(project, "serve", *options)
+        assert (code, out) == (2, "")
+        assert words in errors
+        assert "Traceback" not in errors
 
 
 # Over standard input and output -------------------------------------------------------------------

@@ -1,13 +1,17 @@
 """The folder of keys: the newest signs, all verify, and what is open to others is refused."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from packaging.requirements import Requirement
 
 from counterseal.keys import KeyRing, KeysError, Purpose, derived_key, new_key
 from counterseal.vault import PLAIN, VaultError
@@ -183,6 +187,42 @@ def test_a_key_that_others_may_read_is_refused_with_the_fix(folder, purpose, mod
     assert refusal(folder) == told
 
 
+@posix
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o775, 0o777, 0o1777])
+def test_a_folder_that_others_may_write_to_is_refused_with_the_fix(folder, mode):
+    """A key that another user puts there would be the newest, and sign."""
+    new_key(folder, Purpose.AUDIT, TODAY)
+    folder.chmod(mode)
+    before = sorted(folder.iterdir())
+    told = f"{folder}: other users may write to it; run `chmod go-w {folder}`"
+    for use in (lambda: KeyRing.load(folder), lambda: new_key(folder, Purpose.AUDIT, TODAY)):
+        with pytest.raises(KeysError, match=re.escape(told)):
+            use()
+    assert sorted(folder.iterdir()) == before, "no key is made there"
+    folder.chmod(0o755)
+    assert len(KeyRing.load(folder).keys) == 1
+
+
+@posix
+def test_a_public_key_that_others_may_replace_is_refused(folder):
+    public = new_key(folder, Purpose.AUDIT, TODAY).public_pem()
+    file = write(folder, "audit-2026-08-01.pem", public.encode(), mode=0o644)
+    assert len(KeyRing.load(folder).keys) == 2
+    file.chmod(0o664)
+    with pytest.raises(KeysError, match="other users may write to it"):
+        KeyRing.load(folder)
+
+
+@posix
+def test_a_folder_of_another_user_is_refused(folder, monkeypatch):
+    new_key(folder, Purpose.AUDIT, TODAY)
+    os.chown(folder, 4321, -1) if os.geteuid() == 0 else monkeypatch.setattr(
+        os, "geteuid", lambda: 4321
+    )
+    with pytest.raises(KeysError, match="it belongs to another user"):
+        KeyRing.load(folder)
+
+
 @pytest.mark.parametrize("name", ["audit.pem", "signing-1.pem", "vault-1.pem", "audit-1.key"])
 def test_a_key_with_another_name_is_not_overlooked(folder, name):
     file = write(folder, name, b"")
@@ -242,3 +282,12 @@ def test_a_folder_of_vault_keys_alone_loads_no_cryptography(folder):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_the_library_of_tokens_is_one_without_known_faults():
+    """PyJWT 2.10.0 accepted an issuer that was only a part of the expected one (CVE-2024-53861)."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    needed = [Requirement(one) for one in project["project"]["dependencies"]]
+    (tokens,) = [one for one in needed if one.name == "pyjwt"]
+    assert not tokens.specifier.contains("2.10.0")
+    assert tokens.specifier.contains("2.10.1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -395,9 +396,15 @@ def _output(file: Path | None) -> Iterator[IO[str]]:
         yield sys.stdout
         return
     part = file.with_name(f"{file.name}.part")
-    with part.open("w", encoding="utf-8", newline="") as out:
+    part.unlink(missing_ok=True)
+    with open(part, "x", encoding="utf-8", newline="", opener=_private) as out:
         yield out
     part.replace(file)
+
+
+def _private(path: str, flags: int) -> int:
+    """Create a file that only its owner can read, because an export has what tenants did."""
+    return os.open(path, flags, 0o600)
 
 
 async def _pages(

@@ -138,6 +138,13 @@ def note(text: str) -> None:
     print(safe(text), file=sys.stderr)
 
 
+def warn(*lines: str) -> None:
+    """Print lines that must not be overlooked; in bold red on a terminal."""
+    loud = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    text = safe("\n".join(lines))
+    print(f"\x1b[1;31m{text}\x1b[0m" if loud else text, file=sys.stderr)
+
+
 def fail(message: str, fix: str = "", *, code: int = 2) -> NoReturn:
     """End the command with a line that says what is wrong, and one that says what to do."""
     note(f"Error: {message}")

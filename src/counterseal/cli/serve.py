@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from typer import Option
@@ -18,11 +19,12 @@ from counterseal.cli.project import (
     project_settings,
     require_packages,
 )
-from counterseal.cli.render import fail, note, one_line, render
+from counterseal.cli.render import fail, note, one_line, render, warn
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
+    from counterseal.config import Settings
     from counterseal.web.server import Running
 
 # HTTP --------------------------------------------------------------------------------------------
@@ -35,6 +37,12 @@ def serve(
     port: Annotated[
         int | None,
         Option(metavar="P", min=0, max=65_535, help="On which port; 0 takes a free one."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, Option(metavar="FILE", help="Serve https, with this certificate chain (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, Option(metavar="FILE", help="The certificate's private key (PEM).")
     ] = None,
     anonymous_as: Annotated[
         str | None,
@@ -55,6 +63,7 @@ def serve(
     settings = project_settings()
     host = host or settings.gateway.host
     port = settings.gateway.port if port is None else port
+    tls = _tls_files(settings, tls_cert, tls_key)
     anonymous = None
     if anonymous_as is not None:
         anonymous = declared_agent(settings, anonymous_as)
@@ -68,6 +77,8 @@ def serve(
             _print_addresses(running, anonymous=anonymous is not None, as_json=as_json)
         if anonymous is None and settings.gateway.oauth is None and not running.credentials:
             _note_no_access()
+        if tls is None:
+            _warn_unencrypted(settings, host)
 
     # Tools may print, and that is no result of this command.
     with errors_end_the_command("nothing is served"), redirect_stdout(sys.stderr):
@@ -77,6 +88,7 @@ def serve(
             settings,
             host=host,
             port=port,
+            tls=tls,
             anonymous=anonymous,
             store=store,
             tell=_note_progress,
@@ -85,10 +97,43 @@ def serve(
         run_until_stopped(work)
 
 
-def _refuse_anonymous_access(host: str) -> None:
+def _tls_files(settings: Settings, cert: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    """Return the files that the options name, else those of the settings."""
+    from counterseal.config import ConfigError
+
+    if cert is not None and key is not None:
+        return cert, key
+    if cert is not None or key is not None:
+        fail("--tls-cert and --tls-key belong together.", "Give both.")
+    try:
+        return settings.tls_paths()
+    except ConfigError as error:
+        fail(str(error))
+
+
+def _is_local(host: str) -> bool:
     from counterseal.config import is_loopback
 
-    if not is_loopback(f"http://[{host}]" if ":" in host else f"http://{host}"):
+    return is_loopback(f"http://[{host}]" if ":" in host else f"http://{host}")
+
+
+def _warn_unencrypted(settings: Settings, host: str) -> None:
+    """Warn of plain http that other machines can reach, unless the settings say who encrypts."""
+    gateway = settings.gateway
+    https = (gateway.public_url or "").lower().startswith("https:")
+    if https or gateway.behind_proxy or _is_local(host):
+        return
+    warn(
+        f"WARNING: no encryption on {host}, and other machines can reach it.",
+        "On the network, anybody can read API keys, passwords and the data of calls.",
+        "Serve https with --tls-cert FILE --tls-key FILE, or listen on 127.0.0.1.",
+        "If a proxy in front of it encrypts, say so in [gateway] of counterseal.toml:",
+        'public_url = "https://…", or behind_proxy = true.',
+    )
+
+
+def _refuse_anonymous_access(host: str) -> None:
+    if not _is_local(host):
         fail(
             f"--anonymous-as is for this machine only, and {host} is reachable from others.",
             "Listen on 127.0.0.1, or leave it out and issue keys: "

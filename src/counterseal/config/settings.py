@@ -122,6 +122,15 @@ class Settings(Table):
         """Return the file of accepted definitions, existing or not."""
         return self._file.parent / self.gateway.lock
 
+    def tls_paths(self) -> tuple[Path, Path] | None:
+        """Return the files of certificate and key. Raises ConfigError if one does not exist."""
+        gateway = self.gateway
+        if gateway.tls_cert is None or gateway.tls_key is None:
+            return None
+        (cert,) = _existing(self._file, "gateway.tls_cert", [gateway.tls_cert])
+        (key,) = _existing(self._file, "gateway.tls_key", [gateway.tls_key])
+        return cert, key
+
     def overlay_path(self, server: str) -> Path | None:
         """Return the configured overlay of an upstream, else the usual file if it exists."""
         path = self.upstreams[server].overlay

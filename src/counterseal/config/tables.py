@@ -433,7 +433,14 @@ class GatewayTable(Table):
     port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 8787
     """0 takes a free port."""
     public_url: Name | None = None
-    """URL for clients and people. Default: http with the host and port that it listens on."""
+    """URL for clients and people. Default: the host and port that it listens on."""
+    tls_cert: Name | None = None
+    """Certificate chain for https: a file in PEM form, relative to the configuration file."""
+    tls_key: Name | None = None
+    """Private key of the certificate: a file in PEM form, without a password."""
+    behind_proxy: StrictBool = False
+    """Whether a proxy in front of it encrypts. Otherwise `serve` warns if it listens without https
+    on an address that other machines can reach."""
     allowed_hosts: tuple[Name, ...] = ()
     """Allowed `Host` headers, beside this machine's own names and that of `public_url`."""
     allowed_origins: tuple[Name, ...] = ()
@@ -459,11 +466,7 @@ class GatewayTable(Table):
     def _faults(self) -> Iterator[str]:
         if not _HOST.fullmatch(self.host) and literal(self.host) is None:
             yield f"host: must be a name or an address without a port, got {self.host!r}"
-        if self.public_url is not None:
-            if fault := url_fault(self.public_url):
-                yield f"public_url: {fault}"
-            elif urlsplit(self.public_url).query:
-                yield f"public_url: must not have a query, got {self.public_url!r}"
+        yield from self._address_faults()
         for name in self.allowed_hosts:
             if not _ALLOWED_HOST.fullmatch(name):
                 yield f"allowed_hosts: must have the form host, host:port or host:*, got {name!r}"
@@ -474,6 +477,16 @@ class GatewayTable(Table):
         for name in filter(_is_no_network, self.trusted_proxies):
             form = "an address or a network such as 10.0.0.0/8"
             yield f"trusted_proxies: must be {form}, got {name!r}"
+
+    def _address_faults(self) -> Iterator[str]:
+        if self.public_url is not None:
+            if fault := url_fault(self.public_url):
+                yield f"public_url: {fault}"
+            elif urlsplit(self.public_url).query:
+                yield f"public_url: must not have a query, got {self.public_url!r}"
+        if (self.tls_cert is None) != (self.tls_key is None):
+            given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
+            yield f"{missing}: missing; {given} needs it"
 
 
 def _is_no_network(name: str) -> bool:

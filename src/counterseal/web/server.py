@@ -10,11 +10,13 @@ import asyncio
 import itertools
 import signal
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -65,16 +67,23 @@ async def serve(
     *,
     host: str,
     port: int,
+    tls: tuple[Path, Path] | None = None,
     anonymous: Principal | None = None,
     store: str | None = None,
     tell: Tell = lambda _: None,
     ready: Callable[[Running], None] = lambda _: None,
 ) -> None:
-    """Serve until a signal, then stop cleanly. Raises ConfigError if the server can't start."""
+    """Serve until a signal, then stop cleanly. Raises ConfigError if the server can't start.
+
+    `tls` has the files of the certificate and its private key; with them it serves https.
+    """
+    if tls is not None:
+        _check_tls(*tls)
     if anonymous is not None and not is_loopback(f"http://{_bracketed(host)}"):
         raise ConfigError("anonymous access is for loopback only; bind to 127.0.0.1")
     with _bound(host, port) as listening:
-        own = f"http://{_bracketed(host)}:{listening.getsockname()[1]}"
+        scheme = "http" if tls is None else "https"
+        own = f"{scheme}://{_bracketed(host)}:{listening.getsockname()[1]}"
         public = (settings.gateway.public_url or own).rstrip("/")
         oauth = settings.gateway.oauth
         access = Access(resource=f"{public}/mcp", oauth=oauth, anonymous=anonymous)
@@ -103,6 +112,7 @@ async def serve(
                 proxies=settings.gateway.trusted_proxies,
                 connections_per_address=settings.gateway.connections_per_address,
                 stopping=lambda: _finish_calls(running, served, tell),
+                tls=tls,
             )
             serving = asyncio.ensure_future(server.serve(sockets=[listening]))
             up = asyncio.ensure_future(server.up.wait())
@@ -129,13 +139,26 @@ def _security(settings: Settings, own: str, public: str) -> TransportSecuritySet
     """Return the host names that are served, and the origins whose pages may send requests."""
     hosts = [f"{name}:*" for name in _LOCAL_NAMES]
     hosts += [urlsplit(url).netloc for url in (own, public)]
-    origins = [f"http://{name}:*" for name in _LOCAL_NAMES]
+    origins = [f"{urlsplit(own).scheme}://{name}:*" for name in _LOCAL_NAMES]
     parts = urlsplit(public)
     origins.append(f"{parts.scheme}://{parts.netloc}")
     return TransportSecuritySettings(
         allowed_hosts=[*hosts, *settings.gateway.allowed_hosts],
         allowed_origins=[*origins, *settings.gateway.allowed_origins],
     )
+
+
+def _check_tls(cert: Path, key: Path) -> None:
+    """Raise ConfigError if the files can't be used. The server itself would ask for a password."""
+
+    def refuse_password() -> str:
+        raise ConfigError(f"{key}: the key has a password; store it without one")
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, refuse_password)
+    except OSError as error:  # SSLError, too
+        reason = getattr(error, "reason", None) or error.strerror or str(error)
+        raise ConfigError(f"{cert} and {key} can't be used for https: {reason}") from None
 
 
 def _bracketed(host: str) -> str:
@@ -193,6 +216,7 @@ class GatewayServer(uvicorn.Server):
         keep_alive: int = 5,
         max_connections: int = _MAX_CONNECTIONS,
         connections_per_address: int = _CONNECTIONS_PER_ADDRESS,
+        tls: tuple[Path, Path] | None = None,
     ) -> None:
         limits = ConnectionLimits(max_connections, connections_per_address, proxies)
 
@@ -214,6 +238,8 @@ class GatewayServer(uvicorn.Server):
             forwarded_allow_ips=list(proxies),
             timeout_keep_alive=keep_alive,
             timeout_graceful_shutdown=_HANG_UP_SECONDS,
+            ssl_certfile=None if tls is None else tls[0],
+            ssl_keyfile=None if tls is None else tls[1],
         )
         super().__init__(config)
         self._stopping = stopping

@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+import os
 import shutil
 import sqlite3
+import stat
 import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -246,6 +248,19 @@ def test_export_is_oldest_first_and_the_same_in_a_file(run, project, folder):
     assert result.stdout == ""
     assert "4 events written to record.jsonl." in result.stderr
     assert not list(folder.glob("*.part"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="only there has a file such a mode")
+def test_exported_file_is_for_its_owner_only(run, project, folder):
+    before = os.umask(0)
+    try:
+        (folder / "record.csv").write_text("an older export")
+        (folder / "record.csv.part").write_text("half of one")
+        assert run("audit", "export", "--format", "csv", "--output", "record.csv").exit_code == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((folder / "record.csv").stat().st_mode) == 0o600
+    assert not (folder / "record.csv.part").exists()
 
 
 def test_export_as_csv_has_the_same_fields(run, project):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from counterseal.cli.render import warn
 from counterseal.web import server as gateway
 from counterseal.web.server import Running
 
@@ -76,10 +77,10 @@ def test_serve_says_when_nobody_can_sign_in_and_how_that_is_changed(run, project
     assert "No client can sign in yet" in result.stderr
     assert "counterseal keys issue --tenant T --agent A\n" in result.stderr
     served["keys"] = 1
-    assert "Nobody can sign in" not in run("serve").stderr
+    assert "No client can sign in" not in run("serve").stderr
     served["keys"] = 0
     project("counterseal.toml", '[gateway.oauth]\nissuer = "https://login.example.org"\n')
-    assert "Nobody can sign in" not in run("serve").stderr
+    assert "No client can sign in" not in run("serve").stderr
 
 
 def test_serve_listens_as_configured_unless_told_otherwise(run, project, served):
@@ -88,6 +89,69 @@ def test_serve_listens_as_configured_unless_told_otherwise(run, project, served)
     assert (served["host"], served["port"], served["anonymous"]) == ("0.0.0.0", 80, None)
     run("serve", "--host", "::1", "--port", "0", "--store", "sqlite:///a.db")
     assert (served["host"], served["port"], served["store"]) == ("::1", 0, "sqlite:///a.db")
+
+
+# Encryption ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "tools.example.org"])
+def test_plain_http_that_others_can_reach_is_warned_of(run, project, served, host):
+    for options in ((), ("--json",)):
+        result = run("serve", "--host", host, *options)
+        assert result.exit_code == 0
+        assert f"WARNING: no encryption on {host}" in result.stderr
+        for way_out in ("--tls-cert FILE --tls-key FILE", "public_url", "behind_proxy = true"):
+            assert way_out in result.stderr
+        assert "WARNING" not in result.stdout
+        assert max(map(len, result.stderr.splitlines())) <= 80
+
+
+def test_warning_is_loud_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    warn("WARNING: one", "two \x1b[0m")
+    assert capsys.readouterr().err == "\x1b[1;31mWARNING: one\ntwo \\x1b[0m\x1b[0m\n"
+
+
+@pytest.mark.parametrize(
+    ("gateway", "options"),
+    [
+        ("", ["--host", "127.0.0.1"]),
+        ("", ["--host", "::1"]),
+        ("", ["--host", "localhost"]),
+        ('public_url = "https://tools.example.org"', ["--host", "0.0.0.0"]),
+        ("behind_proxy = true", ["--host", "0.0.0.0"]),
+        ("", ["--host", "0.0.0.0", "--tls-cert", "c.pem", "--tls-key", "k.pem"]),
+        ('tls_cert = "c.pem"\ntls_key = "k.pem"', ["--host", "0.0.0.0"]),
+    ],
+)
+def test_encryption_or_who_sees_to_it_silences_the_warning(
+    run, project, served, gateway, options, folder
+):
+    for name in ("c.pem", "k.pem"):
+        project(name, "")
+    project("counterseal.toml", f"[gateway]\n{gateway}\n")
+    assert "WARNING" not in run("serve", *options).stderr
+    files = None if "c.pem" not in f"{gateway}{options}" else ("c.pem", "k.pem")
+    assert (served["tls"] and tuple(path.name for path in served["tls"])) == files
+
+
+def test_public_url_without_https_does_not_silence_the_warning(run, project, served):
+    project("counterseal.toml", '[gateway]\npublic_url = "http://tools.example.org"\n')
+    assert "WARNING" in run("serve", "--host", "0.0.0.0").stderr
+    assert "WARNING" not in run("serve").stderr
+
+
+def test_certificate_and_key_belong_together(run, project, served):
+    result = run("serve", "--tls-cert", "c.pem")
+    assert (result.exit_code, served) == (2, {})
+    assert "--tls-cert and --tls-key belong together." in result.stderr
+    project("counterseal.toml", '[gateway]\ntls_key = "k.pem"\n')
+    result = run("serve")
+    assert (result.exit_code, served) == (2, {})
+    assert "gateway.tls_cert: missing; tls_key needs it" in result.stderr
+    project("counterseal.toml", '[gateway]\ntls_key = "k.pem"\ntls_cert = "c.pem"\n')
+    assert "gateway.tls_cert: 'c.pem' does not exist" in run("serve").stderr
 
 
 def test_serve_as_json_is_one_object(run, project, served):
@@ -104,7 +168,7 @@ def test_anonymous_clients_are_the_declared_agent_and_need_no_key(run, project, 
     assert (served["anonymous"].tenant, served["anonymous"].agent) == ("acme", "shop-agent")
     assert served["anonymous"].scopes == {"orders"}
     assert "headers" not in client_in(result.stdout)
-    assert "Nobody can sign in" not in result.stderr
+    assert "No client can sign in" not in result.stderr
 
 
 @pytest.mark.parametrize(
