@@ -254,10 +254,8 @@ def _overdrawn(call: Call) -> tuple[Charge, float] | None:
 
 def _budget_demand(charge: Charge, spent: float) -> Decision:
     """Return the demand that approvers allow one call beyond a budget."""
-    reason = (
-        f"The budget {charge.budget} is spent: {spent:g} of {charge.limit:g},"
-        f" and this call takes {charge.amount:g} more."
-    )
+    state = f"is spent: {spent:g} of {charge.limit:g}" if charge.limit else "grants nothing"
+    reason = f"The budget {charge.budget} {state}, and this call takes {charge.amount:g} more."
     rule = f"budget:{charge.budget}"
     terms = Terms(approvers=1, reason=reason, rule=rule)
     return require_approval("budget", reason, rule=rule, approvers=1, terms=terms)

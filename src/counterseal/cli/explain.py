@@ -244,7 +244,8 @@ MEANINGS: Mapping[str, Meaning] = {
         cause="One more call would exceed a budget of the run, the tool, the grant or the tenant.",
         do="The rule names the budget. Raise it where it is set, or end the run: an agent that "
         "spends a whole budget is often in a loop.",
-        reason="The budget run.tool.send_notice is spent. More can be granted by an operator.",
+        reason="The budget run.tool.send_notice is spent. An operator can raise it: "
+        "`max_calls_per_run` of the agent's grant for send_notice.",
     ),
     "RATE_LIMITED": Meaning(
         cause="The tenant called the tool more often than its contract's rate limit allows.",

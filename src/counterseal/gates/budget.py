@@ -56,21 +56,28 @@ def can_ask(ctx: GateContext, charge: Charge) -> bool:
 
 
 def exhausted(charge: Charge, spent: float) -> Decision:
-    """Return the denial for an exhausted budget."""
-    limit = charge.limit
-    error = FieldError(
-        "",
-        f"budget {charge.budget}: {spent:g} of {limit:g} spent, {charge.amount:g} more asked",
-        Code.BUDGET_EXHAUSTED.value,
-        f"at most {limit:g}",
-    )
-    return deny(
-        NAME,
-        Code.BUDGET_EXHAUSTED,
-        f"The budget {charge.budget} is spent. More can be granted by an operator.",
-        rule=charge.budget,
-        field_errors=(error,),
-    )
+    """Return the denial for a budget that is used up, or of which nothing was granted."""
+    budget, limit, source = charge.budget, charge.limit, limit_source(charge.budget)
+    if limit > 0:
+        message = f"budget {budget}: {spent:g} of {limit:g} spent, {charge.amount:g} more asked"
+        reason = f"The budget {budget} is spent. An operator can raise it: {source}."
+    else:
+        message = f"budget {budget}: nothing is granted; {source} grants it"
+        reason = f"The budget {budget} grants nothing. An operator grants it with {source}."
+    error = FieldError("", message, Code.BUDGET_EXHAUSTED.value, f"at most {limit:g}")
+    return deny(NAME, Code.BUDGET_EXHAUSTED, reason, rule=budget, field_errors=(error,))
+
+
+def limit_source(budget: str) -> str:
+    """Return the field that sets the limit of a budget, such as `run.tool.refund`."""
+    whose, _, name = budget.partition(".")
+    kind, _, subject = name.partition(".")
+    if kind == "tool":
+        return f"`max_calls_per_run` of the agent's grant for {subject}"
+    if budget == "run.deadline":
+        return "`deadline` of the run"
+    field = f"by_effect.{subject}" if kind == "effect" else name
+    return f"`{field}` of the {'run' if whose == 'run' else 'tenant'}'s budgets"
 
 
 def rate_limited(wait: float) -> Decision:

@@ -16,10 +16,14 @@ from counterseal.audit.chain import UnknownEventIdError, micros, place_of
 from counterseal.audit.events import filed
 from counterseal.call.hold import bounded_copy as within_bounds
 from counterseal.codes import Code
-from counterseal.errors import CountersealError
+from counterseal.errors import CountersealError, RegistryError
+from counterseal.gates.budget import limit_source
 from counterseal.ledger.records import Budgets, RunRecord
 from counterseal.ledger.requests import CallFilter, EventFilter
+from counterseal.operations.attention import COMPENSATION_AGENT
 from counterseal.operations.auditor import erase_arguments, read_arguments
+from counterseal.proposal import System
+from counterseal.registry import Grant
 from counterseal.views.base import (
     JsonValue,
     Moment,
@@ -283,7 +287,8 @@ class BudgetRow(RowModel):
     of: Literal["run", "tenant"]
     name: str
     spent: Number
-    limit: Number | None
+    limit: Number | None = Field(description="Null: no limit. 0: nothing is granted.")
+    limit_from: str | None = Field(description="The field that changes the limit.")
 
 
 class StateRow(RowModel):
@@ -322,8 +327,8 @@ class RunPage(RowModel):
 
 # --- runs -----------------------------------------------------------------------------------------
 
-_NOT_COUNTERS: Final = ("by_effect", "ask", "seconds", "repairs")
-"""Budgets without a counter: time runs by itself, and repairs are counted with refusals."""
+_NOT_COUNTERS: Final = ("by_effect", "ask", "repairs")
+"""Fields that are no counter of this name: repairs are counted with refusals."""
 _BATCH: Final = 100
 
 
@@ -407,18 +412,53 @@ class RunViews(TenantSection):
         return run
 
     async def _budgets(self, run: RunRecord | None) -> list[BudgetRow]:
-        run_id = "" if run is None else run.run_id
+        run_id, now = "" if run is None else run.run_id, self.runtime.clock()
         memory = await self.runtime.store.recall(self.tenant, run_id, None)
-        rows = [] if run is None else list(_budget_rows("run", memory.run_counters, run.budgets))
-        today = f"/{int(self.runtime.clock() // _DAY)}"
-        spent = {
+        rows: list[BudgetRow] = []
+        if run is not None:
+            spent = {**memory.run_counters, "seconds": now - run.started_at}
+            if run.budgets.seconds is None:
+                del spent["seconds"]
+            limits = {**_limits(run.budgets), **await self._tool_limits(run)}
+            rows += _budget_rows("run", spent, limits)
+        today = f"/{int(now // _DAY)}"
+        spent_today = {
             name.removesuffix(today): amount
             for name, amount in memory.tenant_counters.items()
             if name.endswith(today)
         }
         tenant = self.runtime.tenants.get(self.tenant)
-        limits = tenant.budgets if tenant else None
-        return [*rows, *_budget_rows("tenant", spent, limits or Budgets())]
+        daily = (tenant.budgets if tenant else None) or Budgets()
+        return [*rows, *_budget_rows("tenant", spent_today, _limits(daily))]
+
+    async def _tool_limits(self, run: RunRecord) -> dict[str, float | None]:
+        """Return how often the run may call each tool that its latest calls name."""
+        events = await _latest_calls(self, CallFilter(run_id=run.run_id, limit=_BATCH))
+        limits: dict[str, float | None] = {}
+        for _, event in events:
+            name = f"tool/{event.caller.tool}"
+            if name not in limits:
+                limits[name] = self._tool_limit(event)
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
+    def _tool_limit(self, event: Event) -> float | None:
+        """Return the limit for the agent of a call: its grant's, else the contract's."""
+        registry, caller = self.runtime.registry, event.caller
+        try:
+            record = registry.get(caller.tool, caller.version)
+        except RegistryError:
+            return None
+        now, grants = utc(self.runtime.clock()), registry.grants_of(caller.agent, caller.tool)
+        if caller.agent == COMPENSATION_AGENT:
+            system = System(covered=False, tenant=self.tenant, agent=caller.agent)
+            grant = registry.authorize(record, system)
+            grants = (grant,) if isinstance(grant, Grant) else ()
+        for grant in grants:
+            in_force = grant.expires_at is None or grant.expires_at > now
+            if in_force and grant.tenant in (None, self.tenant) and grant.covers(record.parsed):
+                own = grant.max_calls_per_run
+                return record.contract.budget if own is None else own
+        return None
 
 
 def _state_row(run: RunRecord, key: str) -> StateRow:
@@ -430,16 +470,20 @@ def _state_row(run: RunRecord, key: str) -> StateRow:
     )
 
 
+def _limits(budgets: Budgets) -> dict[str, float | None]:
+    """Return the limits by the name of their counter."""
+    names = (field.name for field in fields(Budgets) if field.name not in _NOT_COUNTERS)
+    by_effect = {f"effect.{effect}": limit for effect, limit in budgets.by_effect.items()}
+    return {**{name: getattr(budgets, name) for name in names}, **by_effect}
+
+
 def _budget_rows(
-    of: Literal["run", "tenant"], spent: Mapping[str, float], limits: Budgets
+    of: Literal["run", "tenant"], spent: Mapping[str, float], limits: Mapping[str, float | None]
 ) -> Iterator[BudgetRow]:
     """Yield every budget with a limit, and everything else that was counted."""
-    known: dict[str, float | None] = {
-        field.name: getattr(limits, field.name)
-        for field in fields(Budgets)
-        if field.name not in _NOT_COUNTERS
-    }
-    known |= {f"effect.{effect}": limit for effect, limit in limits.by_effect.items()}
-    for name in sorted({*known, *spent}):
-        if known.get(name) is not None or name in spent:
-            yield BudgetRow(of=of, name=name, spent=spent.get(name, 0.0), limit=known.get(name))
+    for name in sorted({*limits, *spent}):
+        limit = limits.get(name)
+        if limit is not None or name in spent:
+            source = None if limit is None else limit_source(f"{of}.{name.replace('/', '.', 1)}")
+            amount = spent.get(name, 0.0)
+            yield BudgetRow(of=of, name=name, spent=amount, limit=limit, limit_from=source)

@@ -13,8 +13,30 @@ async def test_a_run_shows_what_it_spent_and_its_calls(works, root):
     for _ in range(2):
         await works.call("read_gauge", {"gauge": "g"}, run="run_z")
     page = await root.get("/runs/run_z")
-    assert "tool/read_gauge 2" in said(page)
+    assert "Calls of read_gauge 2 1,000" in said(page)
     assert len(rows_of(page)) == 2
+
+
+async def test_a_run_shows_the_limits_of_its_agents_grants(works, root):
+    tools = [fake_tool(name, {}, effect="draft") for name in ("twice", "never", "own", "lost")]
+    limits = {"twice": 2, "never": 0, "own": None, "lost": 3}
+    grants = [
+        Grant(agent="shift-bot", tool=name, max_calls_per_run=limit)
+        for name, limit in limits.items()
+    ]
+    works.runtime.register(*(one.tool for one in tools), grants=grants)
+    for name in limits:
+        await works.call(name, {}, run="run_g")
+    works.runtime.registry.revoke(grants[-1])
+    page = said(await root.get("/runs/run_g"))
+    assert "Calls of twice 1 2" in page
+    assert "Calls of own 1 20" in page, "the contract's own"
+    assert "no limit" not in page
+    assert "Calls of lost 1 no grant" in page
+    hint = "Nothing is granted. An operator can raise `max_calls_per_run` of the agent's grant for"
+    assert f"Calls of never {hint} never. 0 none granted" in page
+    await works.call("twice", {"again": 1}, run="run_g")
+    assert "Calls of twice 1 2" in said(await root.get("/runs/run_g"))
 
 
 async def test_runs_are_listed_once_each_with_their_latest_call(works, root):

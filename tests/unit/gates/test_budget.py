@@ -263,3 +263,27 @@ async def test_a_real_call_is_refused_by_the_same_budget(budget):
     events = await runtime.store.events("acme", call_id=last.call_id)
     types = [event.type.value for _, event in events]
     assert types == ["gate.budget.refused", "tool.denied", "path.escalate"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "field"),
+    [
+        (
+            {"grant": {"max_calls_per_run": 0}},
+            "`max_calls_per_run` of the agent's grant for look_up",
+        ),
+        ({"budgets": Budgets(reads=0)}, "`reads` of the run's budgets"),
+        (
+            {"budgets": Budgets(by_effect={"read_only": 0})},
+            "`by_effect.read_only` of the run's budgets",
+        ),
+        ({"limits": Budgets(reads=0)}, "`reads` of the tenant's budgets"),
+    ],
+)
+def test_a_budget_of_nothing_says_which_field_grants_it(fresh, limits, field):
+    decision = check(fresh(**limits))
+    assert decision.code is Code.BUDGET_EXHAUSTED
+    (error,) = decision.field_errors
+    assert error.message == f"budget {decision.rule}: nothing is granted; {field} grants it"
+    assert decision.reason.endswith(f"grants nothing. An operator grants it with {field}.")
+    assert "0 of 0" not in error.message + decision.reason

@@ -2,8 +2,9 @@
 
 import pytest
 
+from counterseal.ledger.records import Budgets
 from counterseal.registry import Grant
-from counterseal.testing import fake_tool
+from counterseal.testing import fake_tool, someone
 
 
 async def names(view, **asked):
@@ -74,3 +75,29 @@ async def test_a_run_shows_what_its_tools_left_and_where_from_without_what_was_r
     assert (await office.view().runs.page("run_1")).model_dump(mode="json")["state"][0][
         "value"
     ] == 7
+
+
+async def test_budgets_of_a_run_have_the_limits_that_apply(office):
+    runtime = office.runtime
+    budgets = Budgets(writes=3, seconds=600, by_effect={"irreversible": 1})
+    await runtime.run(someone("agent", "acme"), "run_b", budgets=budgets)
+    erase = fake_tool("erase", effect="irreversible")
+    runtime.register(erase.tool, grants=[Grant(agent="agent", tool="erase")])
+    await office.call("save", run_id="run_b")
+    await office.call("erase", {}, run_id="run_b")
+    rows = {row.name: row for row in await office.view().runs.budgets("run_b")}
+    assert (rows["writes"].spent, rows["writes"].limit) == (1, 3)
+    assert rows["writes"].limit_from == "`writes` of the run's budgets"
+    assert rows["effect.irreversible"].limit_from == "`by_effect.irreversible` of the run's budgets"
+    assert 0 <= rows["seconds"].spent <= rows["seconds"].limit == 600
+    assert (rows["tool/save"].spent, rows["tool/save"].limit) == (1, 9), "its grant's"
+    assert (rows["tool/erase"].spent, rows["tool/erase"].limit) == (0, 0), "never granted"
+    assert rows["tool/erase"].limit_from == "`max_calls_per_run` of the agent's grant for erase"
+
+
+async def test_a_tool_whose_grant_is_gone_has_no_limit_to_show(office):
+    await office.call("save", run_id="run_b")
+    for grant in office.runtime.registry.grants_of("agent", "save"):
+        office.runtime.registry.revoke(grant)
+    rows = {row.name: row for row in await office.view().runs.budgets("run_b")}
+    assert (rows["tool/save"].limit, rows["tool/save"].limit_from) == (None, None)
