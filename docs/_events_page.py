@@ -123,6 +123,11 @@ GROUPS: dict[str, dict[EventType, Told]] = {
             "`void`",
             ("approval_id", "reason"),
         ),
+        EventType.APPROVAL_NOT_EXECUTED: Told(
+            "It was approved, and refused when a worker was to execute it.",
+            "`deny`",
+            ("approval_id", "by", "code"),
+        ),
     },
     "Afterwards": {
         EventType.RECONCILED: Told(

@@ -47,7 +47,7 @@ async def test_a_critical_call_is_approved_by_typing_what_it_acts_on(bank, visit
     page = await visitor("ann")
     await page.get_by_role("link", name=re.compile("Account acc_4711")).click()
     await expect(page.locator("h1")).to_have_text(
-        'Account acc_4711 of "Ann Lee" is closed; "1,204.50 EUR" are paid out.'
+        "Account acc_4711 of Ann Lee is closed; 1,204.50 EUR are paid out."
     )
     await expect(page.locator("del", has_text="open")).to_be_visible()
     await expect(page.locator("ins", has_text="closed")).to_be_visible()
@@ -95,7 +95,7 @@ async def test_two_people_approve_in_two_browsers_and_each_sees_the_others_vote(
     await expect(bob.locator(".votes")).to_contain_text("ann approved")
     await expect(bob.get_by_label("To approve")).to_have_value("account:acc_4711")
     await decide(bob, "Approve")
-    await expect(bob.get_by_text("The call is executed now")).to_be_visible()
+    await expect(bob.get_by_text("The call is being executed")).to_be_visible()
     assert await bank.status(approval_id) == "approved"
     await expect(ann.locator("#result .badge")).to_have_text("approved")
 

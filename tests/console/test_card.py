@@ -1,6 +1,6 @@
 """A request's page says all that its outline says."""
 
-from counterseal.approvals.packet_formats import RowKey, outline
+from counterseal.approvals.packet_formats import WHOLE, RowKey, outline
 from counterseal.web.console.approvals import packet_card
 
 
@@ -17,12 +17,12 @@ async def test_nothing_of_the_outline_is_left_out(bank):
     for approval_id in (await bank.notice(), await bank.closing(), await bank.refund()):
         packet = await bank.packet(approval_id)
         now = bank.clock()
-        told = outline(packet, now=now, max_characters=10_000, max_values=1_000)
+        told = outline(packet, WHOLE._replace(quoted=False), now=now)
         shown = set(texts_of(packet_card(packet, now=now)))
-        elsewhere = {" → ", f"{packet.so_far} approved"}
+        elsewhere = {" → ", f"{packet.so_far} approved", "unchanged: ", "not stated: "}
         for group in told.groups:
             for row in group:
-                if row.key is RowKey.EXPIRES:
+                if row.key in (RowKey.EXPIRES, RowKey.CONSEQUENCE):
                     continue
                 for line in row.lines:
                     texts = {line.origin_text, *(part.text for part in line.parts)}
@@ -31,10 +31,10 @@ async def test_nothing_of_the_outline_is_left_out(bank):
 
 async def test_what_changes_comes_first_and_what_stays_is_said_to(bank):
     packet = await bank.packet(await bank.closing())
-    found = packet_card(packet, now=bank.clock()).differences
-    told = [(one.name, one.before[0].text, one.after and one.after[0].text) for one in found]
-    assert ("status", '"open"', '"closed"') in told
-    assert told[-1] == ("owner", '"Ann Lee"', None)
+    card = packet_card(packet, now=bank.clock())
+    told = [(one.name, one.before[0].text, one.after[0].text) for one in card.differences]
+    assert ("status", "open", "closed") in told
+    assert card.others == (("owner", (("Ann Lee", True),), True),)
 
 
 async def test_where_an_argument_comes_from_stands_beside_it(bank):

@@ -5,11 +5,13 @@ import hashlib
 import importlib.util
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from counterseal import Invariant, Runtime, Voter
+from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.testing import fake_tool, runtime_for, someone
 
 FOLDER = Path(__file__).parents[2] / "examples" / "orchestrator"
@@ -236,3 +238,35 @@ def test_the_example_tells_its_story():
     assert done.stderr == ""
     for line in ("clinic: draft_answer", "await_approval", "left in the run: claim, offers"):
         assert line in done.stdout
+
+
+def test_no_example_decides_through_the_store():
+    """A vote goes through `runtime.approvals` or the API, which check who votes, and sign it."""
+    for file in FOLDER.parent.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        stores = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        assert not [node for node in stores if node.attr == "store" and _is_runtime(node.value)], (
+            file
+        )
+
+
+def _is_runtime(node):
+    name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+    return name == "runtime"
+
+
+async def test_the_examples_votes_are_signed(tmp_path):
+    new_key(tmp_path, Purpose.APPROVAL, datetime.now(UTC))
+    claims, main = load("claims"), (FOLDER / "__main__.py").read_text(encoding="utf-8")
+    assert "keys=keys" in main
+    async with Runtime.open("memory:", keys=KeyRing.load(tmp_path)) as runtime:
+        claims.register(runtime)
+        run, model = await runtime.run(claims.WHO), claims.Script()
+        held = None
+        while held is None:
+            turn = await orchestrator.take_turn(runtime, run, model, claims.PROMPT)
+            held = next((one.approval_id for one in turn.observations if one.approval_id), None)
+        approver = Voter(user="approver", tenant=claims.WHO.tenant)
+        await runtime.approvals.decide(held, approver, "approve")
+        stored = await runtime.store.find_held(claims.WHO.tenant, held)
+    assert [bool(vote["signature"]) for vote in stored.votes] == [True]

@@ -92,6 +92,7 @@ def test_what_can_be_on_record_is_a_calls_life_and_one_more_for_every_path_and_g
         "approval.unproven",
         "tool.corrected",
         "tool.dropped",
+        "approval.not_executed",
         "tool.started",
         "tool.succeeded",
         "tool.failed",

@@ -1,6 +1,7 @@
 """Show foreign values as text that can't pretend to be anything else.
 
-A value is shown as JSON, so that a text is in quotes. Characters that a reader could not see, or
+A value is shown as JSON, so that a text is in quotes; a page that marks values in another way shows
+text as text. Characters that a reader could not see, or
 that a terminal would obey, are written as code points: `[U+202E]`.
 """
 
@@ -23,6 +24,7 @@ _MOST_MARKS: Final = 2
 _SELECTORS: Final = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 _BLANKS: Final = re.compile(" {9,}")
 """Enough blanks to push something out of sight."""
+_EMPTY_LINES: Final = re.compile("\n{4,}")
 _WORD: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:@/+-]{0,78}[A-Za-z0-9])?")
 _LONGEST_NAME: Final = 60
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,62}")
@@ -80,13 +82,37 @@ def shown(value: Any) -> str:
     return _BLANKS.sub(lambda match: f"[{len(match[0])} blanks]", text)
 
 
-def value_parts(value: Any, limit: int) -> list[Part]:
-    """Return a value cut to `limit` characters, and how much is not shown."""
+def shown_text(text: str) -> str:
+    """Return a text without quotes, on several lines if it has them.
+
+    Where it could be taken for another value (a number, null, nothing), it stays in quotes.
+    """
+    if text != text.strip() or not text or _reads_as_json(text):
+        return shown(text)
+    lines = (visible(line.replace("\t", "    ")) for line in text.split("\n"))
+    written = _BLANKS.sub(lambda match: f"[{len(match[0])} blanks]", "\n".join(lines))
+    return _EMPTY_LINES.sub(lambda match: f"\n[{len(match[0]) - 1} empty lines]\n", written)
+
+
+def _reads_as_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def value_parts(value: Any, limit: int, *, quoted: bool = True) -> list[Part]:
+    """Return a value cut to `limit` characters, and how much is not shown.
+
+    Without `quoted`, a text is shown as text: then the part may have several lines.
+    """
+    write = shown if quoted or not isinstance(value, str) else shown_text
     rest = len(value) - limit if isinstance(value, str) else 0
     if rest <= 0:
-        return [Part(shown(value), value=True)]
+        return [Part(write(value), value=True)]
     more = f" … and {rest:,} more character{'' if rest == 1 else 's'}, not shown"
-    return [Part(shown(value[:limit]), value=True), Part(more)]
+    return [Part(write(value[:limit]), value=True), Part(more)]
 
 
 def fill(value: Any, limit: int = 200) -> list[Part]:
@@ -98,6 +124,24 @@ def fill(value: Any, limit: int = 200) -> list[Part]:
         if len(value) <= limit:
             return [Part(visible(value), value=True)]
     return value_parts(value, limit)
+
+
+_DECIMALS: Final = {
+    **dict.fromkeys(("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF"), 0),
+    **dict.fromkeys(("UGX", "VND", "VUV", "XAF", "XOF", "XPF"), 0),
+    **dict.fromkeys(("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"), 3),
+}
+"""How many digits follow the point in currencies where it is not two (ISO 4217)."""
+
+
+def money(amount: Any, currency: str) -> list[Part]:
+    """Return an amount in a currency's smallest unit: 60000 in EUR is 600.00 EUR."""
+    if isinstance(amount, bool) or not isinstance(amount, int):
+        return [*fill(amount), Part(f" (smallest unit of {currency})")]
+    decimals = _DECIMALS.get(currency, 2)
+    whole, rest = divmod(abs(amount), 10**decimals)
+    digits = f"{whole:,}.{rest:0{decimals}}" if decimals else f"{whole:,}"
+    return [Part(f"{'-' if amount < 0 else ''}{digits} {currency}", value=True)]
 
 
 def name_of(text: str) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from counterseal.approvals.display import Part, fill, name_of, stamp, visible
+from counterseal.approvals.display import Part, fill, leaves, money, name_of, stamp, visible
 from counterseal.approvals.terms import Choice, Demand, Vote, who_may
-from counterseal.canonical import freeze, thaw
+from counterseal.canonical import at, freeze, thaw
 from counterseal.contract.effects import Effect, Semantics
 from counterseal.contract.fill import (
     TemplateError,
@@ -44,6 +44,15 @@ class ExpectedChange(NamedTuple):
     pointer: str
     before: Any
     after: Any
+
+
+class OtherField(NamedTuple):
+    """A value of the target that the call is not expected to change."""
+
+    pointer: str
+    value: Any
+    stated: bool
+    """Whether the contract or its preview says that it stays; False: they say nothing of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +95,13 @@ class Packet:
     def consequence(self) -> str:
         """What happens after an approval, in a sentence."""
         return "".join(part.text for part in self.sentence)
+
+    def other_fields(self) -> Iterator[OtherField]:
+        """Yield the values of the target that are not among the changes."""
+        changed = [change.pointer for change in self.changes]
+        for place, value in leaves(self.before) if self.before else ():
+            if not any(f"{place}/".startswith(f"{one}/") for one in changed):
+                yield OtherField(place, value, _has(self.after, place))
 
     @property
     def approved(self) -> int:
@@ -237,6 +253,8 @@ def _sentence(
     for piece in pieces:
         if isinstance(piece, str):
             yield Part(visible(" ".join(piece.split("\n"))))
+        elif piece.present and piece.currency is not None:
+            yield from money(piece.value, piece.currency)
         elif piece.present:
             yield from fill(piece.value)
         else:
@@ -294,3 +312,12 @@ def _changes(
         return
     for place, expected, current in differences(after, before):
         yield ExpectedChange(place, current, expected)
+
+
+def _has(value: Any, place: str) -> bool:
+    """Return whether a JSON value has something at a JSON Pointer."""
+    *parents, name = place.split("/")
+    parent = at(value, "/".join(parents))
+    if isinstance(parent, Mapping):
+        return name.replace("~1", "/").replace("~0", "~") in parent
+    return isinstance(parent, list | tuple) and name.isdigit() and int(name) < len(parent)

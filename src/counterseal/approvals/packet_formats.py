@@ -37,6 +37,9 @@ _ORIGINS: Final[Mapping[Origin, str]] = {
 }
 
 
+_MAX_NAMES: Final = 20
+
+
 class RowKey(StrEnum):
     """Identifies a row of the outline. The value is its label and part of its CSS class."""
 
@@ -97,19 +100,32 @@ class PacketOutline(NamedTuple):
     groups: tuple[tuple[PacketRow, ...], ...]
 
 
-def outline(
-    packet: Packet, *, now: float | None, max_characters: int, max_values: int
-) -> PacketOutline:
-    """Return the packet in rows. Long texts and large objects are cut to these limits."""
+class ValueStyle(NamedTuple):
+    """How much of a packet's values is shown, and whether texts are in quotes."""
+
+    max_characters: int
+    max_values: int
+    quoted: bool = True
+
+    def parts(self, value: Any) -> list[Part]:
+        return value_parts(value, self.max_characters, quoted=self.quoted)
+
+
+WHOLE: Final = ValueStyle(10_000, 1_000)
+"""For places that have room."""
+
+
+def outline(packet: Packet, style: ValueStyle, *, now: float | None) -> PacketOutline:
+    """Return the packet in rows. Long texts and large objects are cut as the style says."""
     groups = (
         (_row(RowKey.CONSEQUENCE, packet.sentence),),
         (
             _row(RowKey.ACTION, _action(packet)),
             _row(RowKey.TARGET, fill(packet.target) if packet.target else ()),
-            PacketRow(RowKey.ARGUMENTS, tuple(_arguments(packet, max_characters, max_values))),
-            PacketRow(RowKey.CONFIG, tuple(_fields(packet.config, max_characters, max_values))),
+            PacketRow(RowKey.ARGUMENTS, tuple(_arguments(packet, style))),
+            PacketRow(RowKey.CONFIG, tuple(_fields(packet.config, style))),
         ),
-        tuple(_state(packet, max_characters, max_values)),
+        tuple(_state(packet, style)),
         (
             _row(RowKey.REVERSIBLE, [Part(packet.reversibility)]),
             _row(RowKey.IF_REJECTED, [Part(visible(packet.if_rejected))]),
@@ -119,7 +135,7 @@ def outline(
             _row(RowKey.REQUESTER, _requester(packet)),
             _row(RowKey.REASON, _why(packet)),
             _row(RowKey.APPROVERS, _approval(packet)),
-            PacketRow(RowKey.VOTES, tuple(_votes(packet, max_characters))),
+            PacketRow(RowKey.VOTES, tuple(_votes(packet, style))),
             _row(RowKey.DATA_CLASS, _data(packet)),
         ),
         (
@@ -149,10 +165,10 @@ def _action(packet: Packet) -> Iterator[Part]:
         yield Part(f" ({packet.effect})")
 
 
-def _arguments(packet: Packet, max_characters: int, max_values: int) -> Iterator[PacketLine]:
+def _arguments(packet: Packet, style: ValueStyle) -> Iterator[PacketLine]:
     if not packet.arguments:
         yield PacketLine((Part("none"),))
-    for line, place in _named(packet.arguments, max_characters, max_values):
+    for line, place in _named(packet.arguments, style):
         yield line._replace(origin=_origin(packet, place))
 
 
@@ -166,45 +182,49 @@ def _origin(packet: Packet, place: str | None) -> Origin | None:
     return None
 
 
-def _fields(value: Mapping[str, Any], max_characters: int, max_values: int) -> Iterator[PacketLine]:
-    for line, _ in _named(value, max_characters, max_values) if value else ():
+def _fields(value: Mapping[str, Any], style: ValueStyle) -> Iterator[PacketLine]:
+    for line, _ in _named(value, style) if value else ():
         yield line
 
 
-def _named(
-    value: Any, max_characters: int, max_values: int
-) -> Iterator[tuple[PacketLine, str | None]]:
+def _named(value: Any, style: ValueStyle) -> Iterator[tuple[PacketLine, str | None]]:
     """Yield every value with its name and place; then how many more there are."""
     found = list(leaves(value))
-    for place, item in found[:max_values]:
-        yield PacketLine(tuple(value_parts(item, max_characters)), name_of(place[1:])), place
-    more = len(found) - max_values
+    for place, item in found[: style.max_values]:
+        yield PacketLine(tuple(style.parts(item)), name_of(place[1:])), place
+    more = len(found) - style.max_values
     if more > 0:
         text = f"… and {more:,} more value{'' if more == 1 else 's'}, not shown"
         yield PacketLine((Part(text),)), None
 
 
-def _state(packet: Packet, max_characters: int, max_values: int) -> Iterator[PacketRow]:
+def _state(packet: Packet, style: ValueStyle) -> Iterator[PacketRow]:
     """Yield the state before the call and the expected state after it."""
+    if packet.before is None:
+        if packet.after is not None:
+            yield PacketRow(RowKey.AFTER, tuple(_fields(packet.after, style)))
+        return
     changed = tuple(
         PacketLine(
-            (
-                *value_parts(change.before, max_characters),
-                Part(" → "),
-                *value_parts(change.after, max_characters),
-            ),
+            (*style.parts(change.before), Part(" → "), *style.parts(change.after)),
             name_of(change.pointer[1:]) if change.pointer else "",
         )
         for change in packet.changes
     )
-    if packet.before is not None:
-        yield PacketRow(RowKey.BEFORE, tuple(_fields(packet.before, max_characters, max_values)))
-    if changed:
-        yield PacketRow(RowKey.AFTER, changed)
-    elif packet.after is not None and packet.before is None:
-        yield PacketRow(RowKey.AFTER, tuple(_fields(packet.after, max_characters, max_values)))
-    elif packet.after is not None:
-        yield _row(RowKey.AFTER, [Part("as before")])
+    yield PacketRow(RowKey.BEFORE, tuple(_fields(packet.before, style)))
+    yield PacketRow(RowKey.AFTER, (*changed, *_other_fields(packet)))
+
+
+def _other_fields(packet: Packet) -> Iterator[PacketLine]:
+    """Yield the names of the fields that stay, and of those that the contract says nothing of."""
+    fields = list(packet.other_fields())
+    for label, stated in (("unchanged", True), ("not stated", False)):
+        names = [name_of(one.pointer[1:]) for one in fields if one.stated is stated]
+        if names:
+            more = len(names) - _MAX_NAMES
+            listed = ", ".join(names[:_MAX_NAMES])
+            rest = [Part(f" and {more:,} more")] if more > 0 else []
+            yield PacketLine((Part(f"{label}: "), Part(listed, value=True), *rest))
 
 
 # --- people and time-------------------------------------------------------------------------------
@@ -245,20 +265,20 @@ def _approval(packet: Packet) -> Iterator[Part]:
             yield Part(text)
 
 
-def _votes(packet: Packet, max_characters: int) -> Iterator[PacketLine]:
+def _votes(packet: Packet, style: ValueStyle) -> Iterator[PacketLine]:
     yield PacketLine((Part(f"{packet.so_far} approved"),))
     for vote in packet.votes:
-        yield PacketLine(tuple(_vote(vote, max_characters)))
+        yield PacketLine(tuple(_vote(vote, style)))
 
 
-def _vote(vote: Vote, max_characters: int) -> Iterator[Part]:
+def _vote(vote: Vote, style: ValueStyle) -> Iterator[Part]:
     yield from fill(vote.approver)
     decision = "approved" if vote.decision is Choice.APPROVE else "rejected"
     yield Part(f" {decision} at {clock(vote.voted_at)}")
     for label, text in (("why", vote.justification), ("comment", vote.comment)):
         if text:
             yield Part(f", {label}: ")
-            yield from value_parts(text, max_characters)
+            yield from style.parts(text)
 
 
 def _data(packet: Packet) -> Iterator[Part]:
@@ -293,7 +313,7 @@ def text(
 ) -> str:
     """Return a card without a right edge. With `now` it counts down; `plain` draws it in ASCII."""
     width = max(width, _NARROWEST)
-    content = outline(packet, now=now, max_characters=max_characters, max_values=max_values)
+    content = outline(packet, ValueStyle(max_characters, max_values), now=now)
     body: list[str] = []
     for group in content.groups:
         body.append("")
@@ -384,7 +404,7 @@ _TICKS = re.compile(r"`+")
 
 def markdown(packet: Packet, *, now: float | None = None) -> str:
     """Return Markdown. Values are in code spans, where no markup and no mention works."""
-    content = outline(packet, now=now, max_characters=10_000, max_values=1_000)
+    content = outline(packet, WHOLE, now=now)
     lines = [f"### {_escaped(content.title.capitalize())}: {_code(content.risk)}"]
     for group in content.groups:
         lines += ["", *(line for row in group for line in _markdown_row(row))]
@@ -422,7 +442,7 @@ def _code(text: str) -> str:
 
 def html(packet: Packet, *, now: float | None = None) -> str:
     """Return an `article` without script or style. Values are in `code` and `bdi` elements."""
-    content = outline(packet, now=now, max_characters=10_000, max_values=1_000)
+    content = outline(packet, WHOLE, now=now)
     pattern, status = escape(packet.demand.pattern.value), escape(packet.status)
     about = f'data-pattern="{pattern}" data-status="{status}"'
     until = f'data-expires-at="{stamp(packet.expires_at)}"'

@@ -32,6 +32,7 @@ class EventType(StrEnum):
     CORRECTED = "tool.corrected"
     DROPPED = "tool.dropped"
     UNPROVEN = "approval.unproven"
+    APPROVAL_NOT_EXECUTED = "approval.not_executed"
     STARTED = "tool.started"
     SUCCEEDED = "tool.succeeded"
     FAILED = "tool.failed"

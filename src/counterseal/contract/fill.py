@@ -4,16 +4,17 @@ A text that consists of one reference stands for a value and keeps its type: `{c
 argument, `{output.draft_id}` a field of the output; dots go deeper. Inside other text a value is
 written as text: `case:{case_id}`. `{{` and `}}` are plain braces. Objects and lists are filled
 recursively, without their keys; other JSON values are constants. In a consequence, which is read
-before the call, `{state.status}` is a value that the probe read. This module is pure; `lint` checks
-that references exist.
+before the call, `{state.status}` is a value that the probe read, and `{cents|money:EUR}` an amount
+in the smallest unit of a currency. This module is pure; `lint` checks that references exist.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from counterseal.canonical import pointer, thaw
 from counterseal.contract.bindings import Placeholder, Template, template, texts
@@ -22,6 +23,7 @@ from counterseal.contract.schemas import Presence, listed, presence, properties_
 from counterseal.errors import CountersealError, Problem, Severity
 
 Values = Mapping[str, Any]
+_CURRENCY: Final = re.compile("[A-Z]{3}")
 
 
 class ValueReference(NamedTuple):
@@ -127,12 +129,25 @@ class ConsequenceSlot(NamedTuple):
     reference: ValueReference
     present: bool
     value: Any
+    currency: str | None = None
+    """Set for `{cents|money:EUR}`: the value is an amount in the smallest unit of this currency."""
 
 
 def consequence_references(contract: Contract) -> Iterator[ValueReference]:
     """Yield the references of the consequence. TemplateError when it can't be parsed."""
     for placeholder in _parse(contract.consequence or "").placeholders:
-        yield _reference(placeholder, "state")
+        yield _with_currency(placeholder)[0]
+
+
+def _with_currency(placeholder: Placeholder) -> tuple[ValueReference, str | None]:
+    """Return what a placeholder of a consequence refers to, and the currency of an amount."""
+    name, bar, form = placeholder.name.partition("|")
+    currency = form.removeprefix("money:")
+    if bar and (currency == form or _CURRENCY.fullmatch(currency) is None):
+        fix = f"{{{name}|money:EUR}}, with the three letters of a currency"
+        raise TemplateError(f"{placeholder} has an unknown form; write {fix}")
+    reference = _reference(placeholder._replace(name=name), "state")
+    return reference, currency if bar else None
 
 
 def consequence_slots(
@@ -143,9 +158,9 @@ def consequence_slots(
         if isinstance(part, str):
             yield part
             continue
-        reference = _reference(part, "state")
+        reference, currency = _with_currency(part)
         present, value = _find(arguments if reference.source == "argument" else state, reference)
-        yield ConsequenceSlot(reference, present, value)
+        yield ConsequenceSlot(reference, present, value, currency)
 
 
 def consequence_problems(contract: Contract, probe: Contract) -> Iterator[Problem]:

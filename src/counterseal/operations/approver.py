@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from time import monotonic
 from typing import Final
 
@@ -134,6 +135,9 @@ class Approvals:
                 raise ApprovalError(vote.value, vote.text)
             if choice is Choice.APPROVE:
                 self._must_be_provable(held)
+                stopped = self.stopped(held.tool, held.version)
+                if stopped is not None:
+                    raise ApprovalError("stopped", stopped)
             decided = await self._services.store.vote(self._ballot(held, demand, vote, now))
             self._services.due.set()  # an approved call is executed at once
             if decided is not None:
@@ -141,6 +145,24 @@ class Approvals:
                     return self.packet(decided)
                 return None
         raise ApprovalError("busy", "Others keep voting on this. Try again.")
+
+    def stopped(self, tool: str, version: str) -> str | None:
+        """Return why a tool can't run now: it is stopped, disabled or retired. None if it can.
+
+        Nobody can approve a call of such a tool: it would be refused.
+        """
+        registry = self._services.registry
+        try:
+            record = registry.get(tool, version)
+        except RegistryError:
+            return None
+        for kill in registry.kills:
+            if kill.covers(record):
+                by = f" by {kill.by}" if kill.by else ""
+                again = "It can be approved after an operator has restored it."
+                return f"{tool} was stopped{by}: {kill.reason.rstrip('.')}. {again}"
+        ended = record.ended(datetime.fromtimestamp(self._services.clock(), UTC))
+        return None if ended is None else ended.message
 
     async def wait(self, tenant: str, approval_id: str, seconds: float) -> Packet:
         """Return the packet once the request is decided, or after this many seconds."""

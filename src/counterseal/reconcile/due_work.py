@@ -286,7 +286,12 @@ async def execute_approved(runtime: Runtime, work: Due) -> str:
     unproven = answer.code is Code.CONFIRMATION_MISSING and answer.approval_id == held.approval_id
     if unproven and left is not None and usable(left, runtime.clock()):
         return await _later(runtime, work)  # a key to verify it is missing here
-    return await _finish(runtime, work, "executed" if answer.ok else "refused")
+    if answer.ok or left is None or left.status is not HeldStatus.APPROVED:
+        return await _finish(runtime, work, "executed" if answer.ok else "refused")
+    body = {"approval_id": held.approval_id, "by": answer.call_id, "code": answer.code.value}
+    caller = caller_of(held, held.agent, held.user, held.trace_id)
+    refused = Event(EventType.APPROVAL_NOT_EXECUTED, caller, runtime.clock(), "deny", body=body)
+    return await _finish(runtime, work, "refused", events=(refused,))
 
 
 async def _still_wanted(runtime: Runtime, held: Held) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -14,9 +14,10 @@ from counterseal.accounts.users import Role
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.terms import Choice, PendingApproval, Voter, may_vote
 from counterseal.contract.effects import RiskClass
-from counterseal.ledger.records import Held, HeldStatus
+from counterseal.ledger.records import DueKind, Held, HeldStatus
 from counterseal.operations.approver import ApprovalError
 from counterseal.views.base import (
+    MAX_PAGE,
     JsonObject,
     JsonValue,
     Moment,
@@ -66,6 +67,10 @@ class ApprovalRow(RowModel):
     call_id: str
     approved: int = Field(description="Approvals so far.")
     approvers: int = Field(description="Approvals that are needed.")
+    stopped: str | None = Field(description="Why it cannot be approved now: its tool is stopped.")
+    objection: str | None = Field(
+        description="In a list for a person: why that person cannot decide it."
+    )
     created_at: Moment
     expires_at: Moment
 
@@ -168,30 +173,36 @@ class ApprovalPage(RowModel):
     expires_at: _Second
     trace_id: str
     confirmation: str | None = Field(description="The text that an approver must type to approve.")
+    stopped: str | None = Field(
+        None, description="Why it cannot be approved now: its tool is stopped."
+    )
 
 
-def approval_row(runtime: Runtime, held: Held) -> ApprovalRow:
-    """Return a held call as a row.
+def approval_row(
+    runtime: Runtime, held: Held, objection: Callable[[Packet], str | None] = lambda _: None
+) -> ApprovalRow:
+    """Return a held call as a row. `objection` says why a person cannot decide it.
 
     The consequence needs the contract; `unreadable` says why it is missing where this process does
     not know it. A request whose time is over counts as expired before any worker has recorded it.
     """
-    consequence, unreadable = None, ""
+    packet, unreadable = None, ""
     try:
-        consequence = runtime.approvals.packet(held).consequence
+        packet = runtime.approvals.packet(held)
     except ApprovalError as error:
         unreadable = str(error)
     stored: Sequence[Any] = held.votes  # read from the store, so anything may be in it
     votes = [vote for vote in stored if isinstance(vote, Mapping)]
     approved_by = {str(vote.get("approver")) for vote in votes if vote.get("decision") == "approve"}
-    expired = held.status is HeldStatus.WAITING and runtime.clock() >= held.expires_at
+    waiting = held.status is HeldStatus.WAITING
+    expired = waiting and runtime.clock() >= held.expires_at
     return ApprovalRow(
         approval_id=held.approval_id,
         status=HeldStatus.EXPIRED.value if expired else held.status.value,
         tool=held.tool,
         version=held.version,
         risk_class=held.risk,
-        consequence=consequence,
+        consequence=None if packet is None else packet.consequence,
         unreadable=unreadable,
         agent=held.agent,
         user=held.user,
@@ -199,14 +210,16 @@ def approval_row(runtime: Runtime, held: Held) -> ApprovalRow:
         call_id=held.call_id,
         approved=len(approved_by),
         approvers=held.approvers,
+        stopped=runtime.approvals.stopped(held.tool, held.version) if waiting else None,
+        objection=objection(packet) if waiting and packet is not None else None,
         created_at=utc(held.created_at),
         expires_at=utc(held.expires_at),
     )
 
 
-def approval_page(packet: Packet) -> ApprovalPage:
+def approval_page(packet: Packet, stopped: str | None = None) -> ApprovalPage:
     """Return a packet as a row, with the text that an approver must type."""
-    return ApprovalPage(**packet.record(), confirmation=confirmation(packet))
+    return ApprovalPage(**packet.record(), confirmation=confirmation(packet), stopped=stopped)
 
 
 # --- one request ----------------------------------------------------------------------------------
@@ -308,7 +321,24 @@ class ApprovalViews(TenantSection):
 
     async def page(self, approval_id: str) -> ApprovalPage:
         """Return a request in full. NotFoundError; ApprovalError if it cannot be shown here."""
-        return approval_page(await self.packet(approval_id))
+        packet = await self.packet(approval_id)
+        return approval_page(packet, self.stopped(packet))
+
+    def stopped(self, packet: Packet) -> str | None:
+        """Return why a waiting request cannot be approved now: its tool is stopped."""
+        if packet.status != HeldStatus.WAITING:
+            return None
+        return self.runtime.approvals.stopped(packet.tool, packet.version)
+
+    async def failure(self, approval_id: str) -> str | None:
+        """Return why an approved call could not be executed, if an operator has to look at it."""
+        work = await self.runtime.store.find_due(self.tenant, DueKind.EXECUTE, approval_id)
+        return None if work is None else work.failed
+
+    async def count(self) -> int:
+        """Return how many requests wait, up to `MAX_PAGE`."""
+        now, waiting = self.runtime.clock(), HeldStatus.WAITING
+        return len(await self.runtime.store.list_held(self.tenant, waiting, MAX_PAGE, after=now))
 
     def objection(self, packet: Packet) -> str | None:
         """Return a sentence that says why this person cannot vote; None if they can."""
@@ -374,7 +404,7 @@ class ApprovalViews(TenantSection):
                 scanned, last = scanned + 1, (held.expires_at, held.approval_id)
                 if not wanted.matches(held):
                     continue
-                row = approval_row(self.runtime, held)
+                row = approval_row(self.runtime, held, self.objection)
                 if wanted.matches_text(row):
                     if len(rows) == limit:
                         return Page[ApprovalRow](items=rows, next=write_cursor(*shown))

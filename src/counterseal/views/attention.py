@@ -20,6 +20,7 @@ from counterseal.ledger.requests import EventFilter
 from counterseal.operations.attention import NeedsAttention
 from counterseal.storage.store import Store
 from counterseal.views.base import (
+    MAX_PAGE,
     Moment,
     NotFoundError,
     Page,
@@ -100,6 +101,10 @@ class AttentionViews(TenantSection):
             ],
             next=more,
         )
+
+    async def count(self) -> int:
+        """Return how many items wait, up to `MAX_PAGE`."""
+        return len(await self.runtime.store.concerns(self.tenant, MAX_PAGE))
 
     async def act(
         self,

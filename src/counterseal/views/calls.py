@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from counterseal.accounts.users import Role
-from counterseal.audit import Event
+from counterseal.audit import Event, EventType
 from counterseal.audit.chain import UnknownEventIdError, micros, place_of
 from counterseal.audit.events import filed
 from counterseal.call.hold import bounded_copy as within_bounds
@@ -24,7 +24,9 @@ from counterseal.operations.attention import COMPENSATION_AGENT
 from counterseal.operations.auditor import erase_arguments, read_arguments
 from counterseal.proposal import System
 from counterseal.registry import Grant
+from counterseal.views.approvals import ApprovalRow
 from counterseal.views.base import (
+    MAX_PAGE,
     JsonValue,
     Moment,
     NotFoundError,
@@ -198,6 +200,19 @@ class CallViews(TenantSection):
         await self._existing(call_id)
         runtime, by, now = self.runtime, self.person.name, self.runtime.clock()
         await erase_arguments(runtime.store, self.tenant, call_id, by=by, reason=reason, now=now)
+
+    async def with_approval(self, approval: ApprovalRow) -> CallRow | None:
+        """Return the call that was made with an approval, or refused; None before there is one."""
+        search = CallSearch(run=approval.run_id, tool=approval.tool, limit=MAX_PAGE)
+        for call in (await self.search(search)).items:
+            made = call.type != EventType.APPROVAL_REQUIRED
+            if made and call.approval_id == approval.approval_id:
+                return call
+        for _, event in reversed(await self._events(approval.call_id)):
+            if event.type is EventType.APPROVAL_NOT_EXECUTED:
+                refused = await self._events(str(event.body["by"]))
+                return call_row(last_event(refused)) if refused else None
+        return None
 
     async def events(self, call_id: str) -> list[EventRow]:
         """Return a call's events, oldest first. NotFoundError if there are none."""

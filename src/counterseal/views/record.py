@@ -210,11 +210,12 @@ class RecordViews(TenantSection):
             while not work.done():
                 yield checked
                 await asyncio.wait({work}, timeout=_PROGRESS_INTERVAL)
-            yield AuditReport.model_validate(work.result().record())
+            report = AuditReport.model_validate(work.result().record())
         finally:
             work.cancel()
             await asyncio.wait({work})
             _verifying.discard(self.tenant)
+        yield report
 
     async def export(
         self,

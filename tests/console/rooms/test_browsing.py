@@ -281,3 +281,48 @@ async def test_everything_fits_on_a_phone(works, visitor):
     await page.get_by_label("Reason to restore").fill("A test.")
     await page.get_by_role("button", name="Restore").tap()
     await expect(page.get_by_text("Restored.", exact=True)).to_be_visible()
+
+
+LINES = """() => [...document.querySelectorAll("main :has(> wbr)")].map((one) => {
+  const lines = new Map();
+  for (const node of [...one.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE)) {
+    for (let i = 0; i < node.data.length; i++) {
+      const range = document.createRange();
+      range.setStart(node, i);
+      range.setEnd(node, i + 1);
+      const box = range.getClientRects()[0];
+      if (!box || !node.data[i].trim()) continue;
+      lines.set(Math.round(box.top), (lines.get(Math.round(box.top)) ?? 0) + 1);
+    }
+  }
+  return [one.textContent, [...lines.values()]];
+})"""
+"""Each id of a page, and how many characters of it stand on each line."""
+
+
+async def test_no_id_leaves_a_character_alone_on_a_line(works, visitor):
+    run = "run_19b76daa800cf4ad2f02ec42"
+    call = await works.call("write_note", {"note": "n"}, run=run)
+    held = await works.call("open_valve", {"valve": "v"}, run=run)
+    await works.stuck("part", run=run)
+    page, found = await visitor("root"), 0
+    paths = ["/calls", f"/calls/{call.call_id}", f"/runs/{run}", "/runs", "/audit/events"]
+    for path in [*paths, "/operator", "/tools/write_note", f"/approvals/{held.approval_id}"]:
+        await page.goto(path)
+        for width in range(360, 1600, 20):
+            await page.set_viewport_size({"width": width, "height": 900})
+            for text, lines in await page.evaluate(LINES):
+                assert len(lines) == 1 or lines[-1] >= 5, (path, width, text, lines)
+                found += 1
+    assert found > 1000
+
+
+async def test_an_empty_cell_does_not_overprint_the_next_on_a_phone(works, visitor):
+    await works.runtime.operator("root").kill(tool="open_valve", reason="An exercise.")
+    page = await visitor("root", **PHONE)
+    await page.goto("/audit/events")
+    heights = await page.evaluate(
+        "[...document.querySelectorAll('td[data-label]')].map((one) => one.offsetHeight)"
+    )
+    assert len(heights) >= 4
+    assert min(heights) >= 20, "the label of a cell fits into it, whether or not it has a value"

@@ -27,7 +27,7 @@ def rows_of(page):
 
 def said(page):
     """What a page says, without its markup."""
-    main = page.text.partition("<main")[2].partition("</main>")[0]
+    main = page.text.partition("<main")[2].partition("</main>")[0].replace("<wbr>", "")
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", main)).split())
 
 

@@ -33,7 +33,7 @@ async def test_a_run_shows_the_limits_of_its_agents_grants(works, root):
     assert "Calls of own 1 20" in page, "the contract's own"
     assert "no limit" not in page
     assert "Calls of lost 1 no grant" in page
-    hint = "Nothing is granted. An operator can raise `max_calls_per_run` of the agent's grant for"
+    hint = "Nothing is granted. An operator can raise max_calls_per_run of the agent's grant for"
     assert f"Calls of never {hint} never. 0 none granted" in page
     await works.call("twice", {"again": 1}, run="run_g")
     assert "Calls of twice 1 2" in said(await root.get("/runs/run_g"))

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from counterseal.approvals.display import leaves, name_of, shown, span, visible
+from counterseal.approvals.display import (
+    leaves,
+    name_of,
+    shown,
+    shown_text,
+    span,
+    value_parts,
+    visible,
+)
 from counterseal.approvals.packet import make_packet
 from counterseal.approvals.packet_formats import html, markdown, text
 from counterseal.approvals.terms import Choice, Pattern, Terms, Vote, strictest
@@ -78,6 +86,13 @@ CALLS = (
         ("{{amount}} of {state.total}", {}, "{amount} of 4999.00"),
         ("Is {state.lines}.", {"before": {"lines": [1, "two"]}}, 'Is [1, "two"].'),
         ("Is {state.paid}.", {"before": {"paid": False}}, "Is false."),
+        ("{state.cents|money:EUR} go.", {"before": {"cents": 60000}}, "600.00 EUR go."),
+        ("{state.cents|money:EUR} go.", {"before": {"cents": -123456}}, "-1,234.56 EUR go."),
+        ("{state.cents|money:JPY} go.", {"before": {"cents": 60000}}, "60,000 JPY go."),
+        ("{state.cents|money:KWD} go.", {"before": {"cents": 9_007_199}}, "9,007.199 KWD go."),
+        ("{state.c|money:EUR}.", {"before": {"c": "5 or 6"}}, '"5 or 6" (smallest unit of EUR).'),
+        ("{amount|money:EUR}.", {}, "4999.00 (smallest unit of EUR)."),
+        ("{note|money:EUR} go.", {}, "(not given) go."),
         ("To {note}.", {"note": "Ada. It is free"}, 'To "Ada. It is free".'),
         ("To {note}.", {"note": f"a{RLO}b"}, 'To "a[U+202E]b".'),
         ("To {note}.", {"note": ""}, 'To "".'),
@@ -130,8 +145,45 @@ def test_a_preview_counts_more_than_what_the_contract_expects(packet):
 def test_what_only_the_output_tells_is_not_expected_before(packet, contract):
     assert packet(contract(expected={"charge": "{output.charge_id}"})).after is None
     assert packet(contract(expected=None)).after is None
-    same = packet(contract(expected={"status": "open"}))
-    assert (same.changes, "After        as before" in text(same)) == ((), True)
+
+
+def test_a_field_that_nothing_is_said_of_is_not_said_to_stay(packet, contract):
+    """A refund whose contract expects a status said `refunded_cents 0 → as before`."""
+    before = {"status": "open", "total": "4999.00", "owner": {"name": "Ann", "id": 7}}
+    same = packet(contract(expected={"status": "open"}), before=before)
+    assert same.changes == ()
+    fields = {field.pointer: field.stated for field in same.other_fields()}
+    assert fields == {
+        "/status": True,
+        "/total": False,
+        "/owner/name": False,
+        "/owner/id": False,
+    }
+    for form in (text(same), markdown(same), html(same)):
+        assert "as before" not in form
+    assert "After        unchanged: status" in text(same)
+    assert "not stated: total, owner/name, owner/id" in text(same)
+    silent = packet(contract(expected=None), before=before)
+    assert "After        not stated: status, total, owner/name, owner/id" in text(silent)
+    part = packet(contract(expected={"owner": {"name": "Bob"}}), before=before)
+    assert [change.pointer for change in part.changes] == ["/owner/name"]
+    assert [field.pointer for field in part.other_fields()] == ["/status", "/total", "/owner/id"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stated"),
+    [
+        ({"lines": [1, 2]}, {"lines": [1, 3]}, {"/lines/0": True}),
+        ({"lines": [1, 2]}, {"lines": [1]}, {}),
+        ({"a/b": 1, "c~d": 2}, {"a/b": 1}, {"/a~1b": True, "/c~0d": False}),
+        ({"note": None}, {"note": None}, {"/note": True}),
+        ({"note": None}, {"other": None}, {"/note": False}),
+        ({"empty": {}}, {"empty": {}}, {"/empty": True}),
+    ],
+)
+def test_what_is_stated_is_found_at_its_place(packet, before, after, stated):
+    made = packet(before=before, after=after)
+    assert {field.pointer: field.stated for field in made.other_fields()} == stated
 
 
 def test_without_a_probe_the_state_is_left_out(packet, contract):
@@ -195,6 +247,7 @@ CARD = """\
 │  Before       status  "open"
 │               total   "4999.00"
 │  After        status  "open" → "paid"
+│               not stated: total
 │
 │  Reversible   Yes, with refund_card. Messages already sent can't be unsent.
 │  If rejected  Nothing is executed. The agent is told that the call was
@@ -530,3 +583,37 @@ def test_a_name_is_never_cut_without_saying_so():
     assert name_of("case_id") == "case_id"
     assert name_of("a b") == '"a b"'
     assert name_of("x" * 100) == f'"{"x" * 60}" … and 40 more characters, not shown'
+
+
+# Text as text ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("Dear Ann,\n\nyour order is here.", "Dear Ann,\n\nyour order is here."),
+        ("a\tb", "a    b"),
+        ("It is 7.", "It is 7."),
+        ("7", '"7"'),
+        ("null", '"null"'),
+        ("true", '"true"'),
+        ('{"a": 1}', '"{\\"a\\": 1}"'),
+        ("", '""'),
+        (" a", '" a"'),
+        ("a\n", '"a\\n"'),
+        (f"a{RLO}b\nc{ZWSP}", "a[U+202E]b\nc[U+200B]"),
+        (f"a{' ' * 40}b", "a[40 blanks]b"),
+        (f"a{chr(10) * 30}b", "a\n[29 empty lines]\nb"),
+    ],
+)
+def test_a_text_is_shown_as_text_unless_it_could_be_another_value(value, text):
+    assert shown_text(value) == text
+    assert value_parts(value, 1000, quoted=False) == [(text, True)]
+    assert value_parts(value, 1000)[0].text.startswith('"')
+
+
+def test_values_that_are_no_text_stay_json():
+    assert value_parts([1, "a"], 10, quoted=False) == [('[1, "a"]', True)]
+    assert value_parts(None, 10, quoted=False) == [("null", True)]
+    cut = value_parts("line\n" * 100, 9, quoted=False)
+    assert [part.text for part in cut] == ["line\nline", " … and 491 more characters, not shown"]

@@ -418,3 +418,25 @@ def test_state_is_an_argument_unless_it_goes_deeper():
         ValueReference("argument", ("output", "row")),
     ]
     assert list(consequence_references(contract())) == []
+
+
+def test_an_amount_of_a_consequence_names_its_currency():
+    told = contract(consequence="{copies|money:EUR} of {state.cents|money:JPY} for {case_id}")
+    assert list(consequence_references(told)) == [
+        ValueReference("argument", ("copies",)),
+        ValueReference("state", ("cents",)),
+        ValueReference("argument", ("case_id",)),
+    ]
+    slots = [
+        one for one in consequence_slots(told, {"copies": 2}, None) if not isinstance(one, str)
+    ]
+    assert [slot.currency for slot in slots] == ["EUR", "JPY", None]
+
+
+@pytest.mark.parametrize(
+    "form", ["money", "money:", "money:eur", "money:EURO", "cash:EUR", "", "|"]
+)
+def test_another_form_of_a_value_is_refused_with_the_one_that_is_known(form):
+    told = contract(consequence=f"{{copies|{form}}} go.")
+    with pytest.raises(TemplateError, match=r"unknown form; write \{copies\|money:EUR\}"):
+        list(consequence_references(told))

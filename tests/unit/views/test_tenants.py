@@ -141,6 +141,11 @@ WAYS = {
 }
 NO_ID = {
     "approvals.search",
+    "approvals.count",
+    "approvals.failure",
+    "approvals.stopped",
+    "attention.count",
+    "calls.with_approval",
     "calls.search",
     "tools.rows",
     "tools.grants",

@@ -85,7 +85,8 @@ async def wait_for_approval(
         await _own_row(caller, approval_id)  # an agent must not wait for another agent's request
         await caller.view.approvals.wait(approval_id, seconds)
         return await _own_row(caller, approval_id)
-    return approval_page(await caller.view.approvals.wait(approval_id, seconds))
+    packet = await caller.view.approvals.wait(approval_id, seconds)
+    return approval_page(packet, caller.view.approvals.stopped(packet))
 
 
 async def _own_row(caller: CallerView, approval_id: str) -> ApprovalRow:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 from starlette.routing import Route
 
-from counterseal.approvals.display import Part, name_of, shown_status, stored_status, value_parts
+from counterseal.approvals.display import (
+    Part,
+    name_of,
+    shown_status,
+    shown_text,
+    stored_status,
+)
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.packet_formats import PacketLine, PacketRow, RowKey, outline
+from counterseal.approvals.packet_formats import WHOLE, PacketLine, PacketRow, RowKey, outline
 from counterseal.approvals.terms import Choice, Objection
 from counterseal.contract.approval_terms import Then
 from counterseal.contract.effects import RiskClass
@@ -117,6 +125,7 @@ async def _request_page(request: PageRequest, error: ApprovalError | None = None
             status=status,
             **values,
         )
+    row = await request.view.approvals.row(approval_id)
     return await request.render(
         "approval.html",
         title=packet.consequence[:_MAX_TITLE],
@@ -125,6 +134,8 @@ async def _request_page(request: PageRequest, error: ApprovalError | None = None
         packet=packet,
         card=packet_card(packet, now=request.state.clock()),
         objection=_objection(request, packet),
+        stopped=request.view.approvals.stopped(packet),
+        **await _outcome(request, row, packet),
         word=confirmation(packet),
         progress=_progress(packet),
         **values,
@@ -177,8 +188,9 @@ async def result(request: PageRequest) -> Response:
         shows=address("v1", "approvals", approval_id),
         row=row,
         packet=packet,
+        sentence=_unquoted(packet.sentence) if packet else (),
         mine=_own_vote(request, packet),
-        follows=_next_step(row, packet),
+        **await _outcome(request, row, packet),
         next_row=await _next_request(request, approval_id),
     )
 
@@ -189,6 +201,19 @@ def _own_vote(request: PageRequest, packet: Packet | None) -> str | None:
     return next(own, None)
 
 
+async def _outcome(request: PageRequest, row: ApprovalRow, packet: Packet | None) -> dict[str, Any]:
+    """Return the call that was made with an approval, or what follows, and whether it goes on."""
+    call = await request.view.calls.with_approval(row)
+    failed = await request.view.approvals.failure(row.approval_id)
+    follows = _next_step(row, packet)
+    if failed is not None:
+        follows = f"The call could not be executed: {failed}. An operator has to look at it."
+    executes = packet is not None and packet.demand.then is Then.EXECUTE
+    to_come = row.status == "waiting" or (row.status == "approved" and executes)
+    going_on = to_come and call is None and failed is None
+    return {"call": call, "follows": follows, "going_on": going_on}
+
+
 def _next_step(row: ApprovalRow, packet: Packet | None) -> str:
     """Return what happens now, in a sentence."""
     missing = row.approvers - row.approved
@@ -197,7 +222,7 @@ def _next_step(row: ApprovalRow, packet: Packet | None) -> str:
             people = "one more approval is" if missing == 1 else f"{missing} more approvals are"
             return f"Nothing is executed yet: {people} needed."
         case "approved" if packet is not None and packet.demand.then is Then.EXECUTE:
-            return "The call is executed now, exactly as shown."
+            return "The call is being executed, exactly as shown."
         case "approved":
             return "The agent can make exactly this call now. Other calls need their own approval."
         case "rejected":
@@ -222,8 +247,8 @@ async def _next_request(request: PageRequest, approval_id: str) -> ApprovalRow |
 
 # --- the layout of a packet -----------------------------------------------------------------------
 
-_MAX_CHARACTERS: Final = 10_000
-_MAX_VALUES: Final = 1_000
+_STYLE: Final = WHOLE._replace(quoted=False)
+"""Values have a ground of their own on the page, so texts need no quotes."""
 _FACTS: Final = (RowKey.ACTION, RowKey.TARGET, RowKey.REVERSIBLE, RowKey.IF_REJECTED)
 _PEOPLE: Final = (RowKey.REQUESTER, RowKey.REASON, RowKey.APPROVERS, RowKey.DATA_CLASS)
 _IDS: Final = (RowKey.FINGERPRINT, RowKey.APPROVAL_ID, RowKey.TRACE_ID, RowKey.CONTRACT)
@@ -253,8 +278,16 @@ class ShownDifference(NamedTuple):
 
     name: str
     before: tuple[Part, ...]
-    after: tuple[Part, ...] | None
-    """None: unchanged."""
+    after: tuple[Part, ...]
+
+
+class ShownField(NamedTuple):
+    """A place in the state that is not expected to change."""
+
+    name: str
+    parts: tuple[Part, ...]
+    stated: bool
+    """False: the contract does not say what becomes of it."""
 
 
 class PacketCard(NamedTuple):
@@ -267,6 +300,8 @@ class PacketCard(NamedTuple):
     arguments: tuple[Argument, ...]
     config: tuple[PacketLine, ...]
     differences: tuple[ShownDifference, ...]
+    others: tuple[ShownField, ...]
+    """The rest of the present state."""
     expected: tuple[PacketLine, ...]
     """The expected state, where the present one is not known."""
     votes: tuple[PacketLine, ...]
@@ -278,19 +313,22 @@ class PacketCard(NamedTuple):
 
 def packet_card(packet: Packet, *, now: float) -> PacketCard:
     """Return a packet as the page shows it."""
-    shown = outline(packet, now=now, max_characters=_MAX_CHARACTERS, max_values=_MAX_VALUES)
+    shown = outline(packet, _STYLE, now=now)
     rows = {row.key: row for group in shown.groups for row in group}
     placed = {*_FACTS, *_PEOPLE, *_IDS, *_ELSEWHERE}
-    before = _lines(rows, RowKey.BEFORE)
     return PacketCard(
         title=shown.title,
         risk=shown.risk,
-        sentence=packet.sentence,
+        sentence=_unquoted(packet.sentence),
         facts=_named(rows, _FACTS),
         arguments=tuple(_argument(line) for line in _lines(rows, RowKey.ARGUMENTS)),
         config=_lines(rows, RowKey.CONFIG),
-        differences=tuple(_differences(packet, before)),
-        expected=() if packet.changes or before else _lines(rows, RowKey.AFTER),
+        differences=tuple(_differences(packet)),
+        others=tuple(
+            ShownField(name_of(one.pointer[1:]), tuple(_STYLE.parts(one.value)), one.stated)
+            for one in islice(packet.other_fields(), _STYLE.max_values)
+        ),
+        expected=() if packet.before is not None else _lines(rows, RowKey.AFTER),
         votes=_lines(rows, RowKey.VOTES)[1:],
         people=_named(rows, _PEOPLE),
         ids=_named(rows, _IDS),
@@ -310,16 +348,20 @@ def _argument(line: PacketLine) -> Argument:
     return Argument(line.name, line.parts, line.origin_text, line.origin or "")
 
 
-def _differences(packet: Packet, before: Sequence[PacketLine]) -> Iterator[ShownDifference]:
-    """Yield what changes, then what stays."""
+def _differences(packet: Packet) -> Iterator[ShownDifference]:
     for change in packet.changes:
         yield ShownDifference(
             name_of(change.pointer[1:]) if change.pointer else "",
-            tuple(value_parts(change.before, _MAX_CHARACTERS)),
-            tuple(value_parts(change.after, _MAX_CHARACTERS)),
+            tuple(_STYLE.parts(change.before)),
+            tuple(_STYLE.parts(change.after)),
         )
-    changed = {change.pointer[1:] for change in packet.changes}
-    names = {name_of(place) for place in changed}
-    for line in before:
-        if line.name not in names and not any(line.name.startswith(f"{one}/") for one in changed):
-            yield ShownDifference(line.name, line.parts, None)
+
+
+def _unquoted(sentence: Sequence[Part]) -> tuple[Part, ...]:
+    """Return a sentence whose values are shown as text: the page marks them in another way."""
+    return tuple(
+        Part(shown_text(json.loads(part.text)), value=True)
+        if part.value and part.text.startswith('"')
+        else part
+        for part in sentence
+    )

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.accounts import Role
+from counterseal.approvals.display import Part
 from counterseal.codes import Code
 from counterseal.operations.auditor import NOT_CAPTURED as _NOT_KEPT
 from counterseal.operations.auditor import NotKeptError
@@ -279,4 +280,17 @@ def _budget(row: BudgetRow) -> dict[str, Any]:
     if of_tool or of_effect:
         subject = row.name[len("tool/") :] if of_tool else row.name[len("effect.") :]
         title = f"Calls of {subject}" if of_tool else f"Calls with the effect {subject}"
-    return {"row": row, "title": title, "of_tool": of_tool, "share": share, "full": full}
+    hint: list[Part] = []
+    if full and row.limit_from is not None:
+        hint.append(Part("Used up. " if row.limit else "Nothing is granted. "))
+        hint.append(Part("An operator can raise "))
+        field = enumerate(row.limit_from.split("`"))
+        hint += [Part(text, value=number % 2 == 1) for number, text in field if text]
+    return {
+        "row": row,
+        "title": title,
+        "of_tool": of_tool,
+        "share": share,
+        "full": full,
+        "hint": hint,
+    }

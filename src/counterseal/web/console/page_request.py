@@ -27,7 +27,6 @@ from counterseal.errors import GrantError, RegistryError, StoreError
 from counterseal.views import TenantView
 from counterseal.views.base import NotFoundError, RoleRequiredError, window_seconds
 from counterseal.views.record import VerificationRunningError
-from counterseal.views.tools import KillRow
 from counterseal.web.console.live import Broker
 from counterseal.web.console.rendering import Assets, address, environment
 from counterseal.web.identity import same_origin, session_cookie
@@ -328,9 +327,13 @@ class PageRequest:
         title: str,
         shows: str | None = None,
         status: int = 200,
+        with_counts: bool = True,
         **values: Any,
     ) -> Response:
-        """Return a page. `shows` is the path of the `/v1` resource that it shows."""
+        """Return a page. `shows` is the path of the `/v1` resource that it shows.
+
+        `with_counts` is whether the navigation says how much waits.
+        """
         context = {
             "title": title,
             "shows": shows,
@@ -338,6 +341,7 @@ class PageRequest:
             "path": self.http.url.path,
             "navigation": self.state.navigation,
             **await self._person_context(),
+            "counts": await self._counts() if with_counts else {},
             **values,
         }
         text = self.state.templates.get_template(template).render(context)
@@ -347,28 +351,37 @@ class PageRequest:
         """Return the page for an error."""
         title = TITLES.get(error.status, TITLES[500])
         response = await self.render(
-            "error.html", title=title, status=error.status, message=error.message
+            "error.html", title=title, status=error.status, with_counts=False, message=error.message
         )
         response.headers.update(error.headers)
         return response
 
     async def _person_context(self) -> Mapping[str, Any]:
         if self.session is None:
-            return {"me": None, "tenants": (), "csrf_token": "", "kills": (), "marks": {}}
-        person = self.session.person
+            return {"me": None, "csrf_token": "", "marks": {}, "kills": ()}
+        person, view = self.session.person, self._tenant_view()
         return {
             "me": person,
             "tenants": await self.state.people.tenants(self.session.user),
             "csrf_token": self.session.csrf,
             "marks": self.state.broker.latest(person.tenant),
-            "kills": self._kills(),
+            "kills": view.tools.kills() if view else (),
         }
 
-    def _kills(self) -> Sequence[KillRow]:
+    async def _counts(self) -> Mapping[str, int]:
+        """Return how much waits behind entries of the navigation."""
+        view = self._tenant_view()
+        if view is None:
+            return {}
+        waiting, attention = await view.approvals.count(), await view.attention.count()
+        return {"/approvals": waiting, "/operator": attention}
+
+    def _tenant_view(self) -> TenantView | None:
+        """Return the person's view; None without a session, or for a person without any role."""
         try:
-            return (self._view or self.state.view_for(self.person)).tools.kills()
+            return self._view or (self.state.view_for(self.person) if self.session else None)
         except RoleRequiredError:
-            return ()
+            return None
 
 
 Handler = Callable[[PageRequest], Awaitable[Response]]

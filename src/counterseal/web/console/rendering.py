@@ -63,7 +63,10 @@ CODES: Final[Mapping[Code, tuple[str, str]]] = {
         "Not approved",
         "A person has to approve this call, or has rejected it. Nothing was executed.",
     ),
-    Code.BUDGET_EXHAUSTED: ("Budget used up", "A budget was used up. Nothing was executed."),
+    Code.BUDGET_EXHAUSTED: (
+        "Budget used up",
+        "A budget is used up, or grants nothing. Nothing was executed.",
+    ),
     Code.RATE_LIMITED: ("Too many calls", "There were too many calls. Nothing was executed."),
     Code.TIMEOUT: (
         "No answer in time",
@@ -162,6 +165,9 @@ def _suffix(name: str) -> str:
 
 _MAX_SHOWN: Final = 200_000
 """Characters of one text that a page shows."""
+_GROUP: Final = 7
+_ID: Final = re.compile(r"[\w:.-]{21,}", re.ASCII)
+_LINE_BREAKS: Final = re.compile(r"(?<!\\)((?:\\\\)*)(?:\\n)+")
 _TOKEN: Final = re.compile(
     r'(?P<key>"(?:[^"\\]|\\.)*")(?=: )|(?P<string>"(?:[^"\\]|\\.)*")'
     r"|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<word>true|false|null)"
@@ -186,6 +192,8 @@ def environment(asset: Callable[[str], str]) -> Environment:
         lines=lines,
         json_lines=json_lines,
         parts=_parts,
+        breakable=_breakable,
+        one_line=_one_line,
         seconds=_seconds,
     )
     return jinja
@@ -240,10 +248,32 @@ def _omitted(text: str) -> str:
     return "" if more <= 0 else f"\n… and {more:,} more characters, not shown"
 
 
+def _breakable(text: str) -> Markup:
+    """Return an id that wraps between groups of characters, and never before its last one."""
+    shown = visible(text)
+    groups = [shown[start : start + _GROUP] for start in range(0, len(shown), _GROUP)]
+    if len(groups) > 1 and len(groups[-1]) < _GROUP:
+        groups[-2:] = ["".join(groups[-2:])]
+    return Markup("<wbr>").join(groups)
+
+
+def _one_line(sentence: str) -> str:
+    """Return a consequence with a sign for the line breaks in its quoted texts."""
+    return _LINE_BREAKS.sub(lambda match: f"{match[1]} ↵ ", sentence)
+
+
 def _parts(parts: Iterable[Part]) -> Markup:
-    """Return the parts of a sentence. Values are marked, and keep their text direction inside."""
-    value = Markup('<bdi class="value">{}</bdi>')
-    return Markup().join(
-        value.format(visible(part.text)) if part.value else escape(visible(part.text))
-        for part in parts
-    )
+    """Return the parts of a sentence. Values are marked, and keep their text direction inside.
+
+    A value may be a text of several lines, which gets a block of its own.
+    """
+    result = Markup()
+    for part in parts:
+        shown = "\n".join(map(visible, part.text.split("\n"))) if part.value else visible(part.text)
+        block = " block" if "\n" in shown else ""
+        if part.value:
+            text = _breakable(shown) if _ID.fullmatch(shown) else shown
+            result += Markup('<bdi class="value{}">{}</bdi>').format(block, text)
+        else:
+            result += escape(shown)
+    return result
