@@ -196,8 +196,8 @@ async def test_the_record_is_checked(works, visitor):
     await works.call("write_note", {"note": "n"})
     page = await visitor("vic")
     await page.goto("/audit")
-    await press(page, "Verify the record")
     events = (await works.view().record.verify()).events
+    await press(page, "Verify the record")
     told = page.get_by_text(f"All {events} events are unchanged.")
     await expect(told).to_be_visible()
     await expect(page.locator(".checked:visible")).to_have_count(1)

@@ -109,6 +109,7 @@ async def test_an_id_of_another_tenant_is_as_good_as_none_in_every_page(works, r
 async def test_an_id_of_another_tenant_is_as_good_as_none_in_every_form(works, routes, ids):
     forms = {
         "/approvals/{approval_id}/decision": {"choice": "reject", "comment": "x"},
+        "/calls/{call_id:path}/arguments": {},
         "/operator": {"kind": "unknown", "action": "happened", "key": "{key}"},
         "/tenant": {"tenant": "{tenant}"},
         "/tools/{name}/revoke": {"grant": "{grant}"},
