@@ -25,9 +25,15 @@ BODIES = {
     "kill": {"tool": "add", "reason": "x"},
     "preview_kill": {"tool": "add"},
     "act_on_concern": {"reason": "x"},
+    "erase_arguments": {"reason": "x"},
     "verify": {},
 }
-ROLES = {"approver": {"decide"}, "operator": BODIES.keys() - {"submit_call", "decide", "verify"}}
+_OTHERS = {"submit_call", "decide", "verify", "erase_arguments"}
+ROLES = {
+    "approver": {"decide"},
+    "operator": BODIES.keys() - _OTHERS,
+    "admin": {"erase_arguments"},
+}
 
 
 @pytest.fixture
