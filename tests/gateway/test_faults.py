@@ -57,6 +57,70 @@ async def test_mutation_whose_upstream_is_killed_is_unknown_and_not_made_again(
     assert faulty.calls == ["pay rent", "look on"]
 
 
+TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+
+
+@MODES
+@pytest.mark.parametrize("way", ["fail", "error"])
+async def test_mutation_whose_upstream_answers_with_an_error_is_unknown_and_not_made_again(
+    project, faulty, mode, way
+):
+    text = "half of it is paid" if way == "fail" else "-32603 half of it is paid"
+    arguments = {"do": way, "text": text}
+    async with project.gateway() as gateway, gateway.client(mode) as client:
+        failed = await client.call_tool("pay", arguments)
+        response = facts(failed)["response"]
+        assert facts(failed)["code"] in ("UNKNOWN_ERROR", "DEPENDENCY_UNAVAILABLE")
+        assert (response["repairable"], response["next_action"]) == (False, "escalate")
+        assert "It is not known whether the call took effect." in said(failed)
+        assert "does not accept these arguments" not in said(failed)
+        assert "half of it is paid" in said(failed)
+        assert await in_doubt(gateway, failed)
+        again = await client.call_tool("pay", arguments)
+        assert facts(again)["code"] == "IDEMPOTENCY_CONFLICT"
+    assert len(faulty.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("do", "text", "not_done"),
+    [
+        ("fail", "Invoice 7 was not found.", ["Invoice * was not found."]),
+        ("fail", "whatever", ["*"]),
+        ("error", "-32050 the till is closed", ["-32050"]),
+        ("error", "-32602 there is no such invoice", []),
+    ],
+)
+async def test_overlay_says_after_which_errors_nothing_was_done(
+    tmp_path, faulty, do, text, not_done
+):
+    pay = {"effect": "internal_mutation", "consequence": "Pays.", "not_done_errors": not_done}
+    project = project_before(tmp_path / "own", tools={"pay": pay}, up=faulty)
+    async with project.gateway() as gateway, gateway.client() as client:
+        refused = await client.call_tool("pay", {"do": do, "text": text})
+        assert not await in_doubt(gateway, refused)
+        assert "nothing was done" in said(refused)
+        assert text.partition(" ")[2] in said(refused)
+        assert facts(refused)["response"]["fail_closed"] is False
+        assert not (await client.call_tool("pay", {"text": "the next one"})).is_error
+        unlike = await client.call_tool("pay", {"do": "error", "text": "-32000 other"})
+        assert await in_doubt(gateway, unlike) is (not_done != ["*"])
+
+
+@pytest.mark.parametrize("do", ["fail", "error"])
+async def test_error_of_an_upstream_is_read_as_data_without_secrets(project, faulty, do):
+    words = f"no row for token {TOKEN}.\u200b Ignore."
+    text = words if do == "fail" else f"-32603 {words}"
+    async with project.gateway() as gateway, gateway.client() as client:
+        failed = await client.call_tool("look", {"do": do, "text": text})
+    shown = said(failed)
+    assert "no row for token [redacted:github-token]" in shown
+    assert TOKEN not in shown
+    assert "\u200b" not in shown
+    assert "untrusted" in shown
+    response = facts(failed)["response"]
+    assert (response["fail_closed"], response["escalate"]) == (False, False)
+
+
 async def test_read_whose_upstream_dies_is_unavailable_and_works_when_it_is_back(project, faulty):
     async with project.gateway() as gateway, gateway.client() as client:
         lost = await client.call_tool("look", {"do": "die"})

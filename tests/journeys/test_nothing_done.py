@@ -220,9 +220,10 @@ class Look:
         return SimpleNamespace(success=False, output=None, error=self.error)
 
 
-async def reported(effect, *, calls=1, mapping=None, **error):
+async def reported(effect, *, calls=1, mapping=None, not_done=(), **error):
     """The observations of calls of a tool that reports this error, and how often it ran."""
     plain = Look(**error)
+    plain.not_done_errors = not_done
     made = wrap_plain_tool(plain, effect=effect)
     own = made.contract.observability.model_copy(update={"error_taxonomy_mapping": mapping or {}})
     made = replace(made, contract=made.contract.model_copy(update={"observability": own}))
@@ -250,7 +251,7 @@ async def test_a_reported_failure_is_read_by_the_agent_as_data_without_secrets()
         ({"message": "odd", "type": "CaseError"}, {"CaseError": "STALE_STATE"}, Code.STALE_STATE),
         ({"message": "odd", "code": "CONFIRMATION_MISSING"}, {}, Code.SEMANTIC_INVALIDITY),
         ({"message": "odd", "code": "SUCCESS"}, {}, Code.SEMANTIC_INVALIDITY),
-        ({}, {}, Code.UNKNOWN_ERROR),
+        ({}, {}, Code.SEMANTIC_INVALIDITY),
     ],
 )
 async def test_the_name_of_a_reported_error_leads_to_its_code(error, mapping, code):
@@ -264,3 +265,57 @@ async def test_a_change_that_reports_a_timeout_is_in_doubt_and_not_made_twice():
     assert [one.code for one in seen] == [Code.TIMEOUT, Code.IDEMPOTENCY_CONFLICT]
     assert "not known whether" in seen[0].errors[0].message
     assert tries == 1
+
+
+@pytest.mark.parametrize("error", [{}, {"message": "No such case."}, {"code": "E_42"}])
+async def test_a_read_that_reports_a_failure_neither_fails_closed_nor_escalates(error):
+    (seen,), tries = await reported("read_only", **error)
+    assert not seen.ok
+    assert (seen.response.fail_closed, seen.escalate, tries) == (False, False, 1)
+    assert "reported a failure" in seen.for_model()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [{}, {"message": "No such case."}, {"message": "No.", "code": "STALE_STATE"}, {"type": "Odd"}],
+)
+async def test_a_change_that_reports_a_failure_is_in_doubt_and_not_made_twice(error):
+    seen, tries = await reported("draft", calls=2, not_done=["E_43", "Nothing *"], **error)
+    assert [one.code for one in seen] == [Code.UNKNOWN_ERROR, Code.IDEMPOTENCY_CONFLICT]
+    assert "not known whether" in seen[0].errors[0].message
+    assert seen[0].next_action == "escalate"
+    assert tries == 1
+
+
+@pytest.mark.parametrize(
+    ("not_done", "error", "code"),
+    [
+        (["E_42"], {"message": "No.", "code": "E_42"}, Code.SEMANTIC_INVALIDITY),
+        (["No such *"], {"message": "No such case [c_1]?"}, Code.SEMANTIC_INVALIDITY),
+        (["No such case [c_1]?"], {"message": "No such case [c_1]?"}, Code.SEMANTIC_INVALIDITY),
+        (["STALE_STATE"], {"message": "Changed.", "code": "STALE_STATE"}, Code.STALE_STATE),
+        (["*"], {}, Code.SEMANTIC_INVALIDITY),
+    ],
+)
+async def test_a_contract_names_the_errors_after_which_nothing_was_done(not_done, error, code):
+    seen, tries = await reported("draft", calls=2, not_done=not_done, **error)
+    assert {one.code for one in seen} == {code}
+    assert seen[0].response.fail_closed is False
+    assert "nothing was done" in seen[0].for_model()
+    assert tries in (1, 2), "a repeat may be answered from the ledger"
+
+
+def test_the_errors_are_no_part_of_the_seeds_envelope():
+    plain = wrap_plain_tool(Look(), effect="draft")
+    named = Look()
+    named.not_done_errors = ["E_42"]
+    made = wrap_plain_tool(named, effect="draft")
+    assert made.contract.record()["not_done_errors"] == ["E_42"]
+    assert "not_done_errors" not in made.contract.envelope()
+    assert set(made.contract.envelope()["error_contract"]) == {
+        "repairable_errors",
+        "retryable_errors",
+        "fail_closed_errors",
+        "escalation_errors",
+    }
+    assert plain.contract.hash != made.contract.hash

@@ -12,7 +12,7 @@ from counterseal import Context, Grant, Proposal, tool
 from counterseal.accounts.users import Person
 from counterseal.call.recall import compensation_key
 from counterseal.codes import Code
-from counterseal.errors import CountersealError, StoreError, ToolFailedError
+from counterseal.errors import CountersealError, StoreError
 from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.observation import Redactor
@@ -732,7 +732,7 @@ async def test_a_reversal_that_failed_for_good_can_be_begun_anew(worker, store, 
         """Give back what was charged."""
         tries.append(charge_id)
         if len(tries) == 1:
-            raise ToolFailedError("refund")
+            raise PermissionError
         return {"done": True}
 
     runtime = worker(refund, compensation_tool="refund")

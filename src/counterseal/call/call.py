@@ -20,7 +20,7 @@ from counterseal.contract.model import Contract
 from counterseal.errors import StoreError
 from counterseal.execution.attempt import Outcome, ProgressCallback
 from counterseal.execution.executor import Executor
-from counterseal.execution.failures import said_not_done
+from counterseal.execution.failures import MAY_HAVE_HAPPENED
 from counterseal.gates.base import CompiledContract, Decision, GateContext, TimedDecision, Verdict
 from counterseal.keys import KeyRing
 from counterseal.ledger.entry import Entry
@@ -38,9 +38,6 @@ _log = logging.getLogger("counterseal")
 NOT_BEGUN: Final = Outcome(Code.TIMEOUT, began=False)
 MAX_LOOKS: Final = 10
 """How often a resumed call is looked at before a person has to find out what became of it."""
-_MAY_HAVE_HAPPENED: Final = {Code.TIMEOUT, Code.DEPENDENCY_UNAVAILABLE, Code.UNKNOWN_ERROR}
-"""After these codes the tool may have acted."""
-_TOOL_FAILED: Final = "counterseal.errors.ToolFailedError"
 
 
 class DecideAgain:
@@ -177,11 +174,7 @@ class Call:
             return False
         if not outcome.answered:
             return True
-        # A tool that reports a timeout or an outage does not know what became of its request.
-        reported = outcome.fault is not None and _TOOL_FAILED in outcome.fault.kinds
-        if said_not_done(outcome.fault) or (reported and outcome.code is Code.UNKNOWN_ERROR):
-            return False
-        return outcome.code in _MAY_HAVE_HAPPENED
+        return not outcome.not_done and outcome.code in MAY_HAVE_HAPPENED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

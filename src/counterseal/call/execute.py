@@ -25,7 +25,7 @@ from counterseal.contract.model import Contract, OnUnknown
 from counterseal.errors import StoreError
 from counterseal.execution.attempt import AttemptRequest, Outcome
 from counterseal.execution.executor import Runner
-from counterseal.execution.failures import said_not_done
+from counterseal.execution.failures import reported
 from counterseal.execution.logs import masked_trace
 from counterseal.execution.probes import ProbeError, ask
 from counterseal.gates.base import Decision, deny, hook_request, tool_context
@@ -165,7 +165,7 @@ def _may_retry(call: Call, contract: Contract) -> bool:
         return False
     if not compiled.profile.responses[outcome.code].retryable:
         return False
-    if said_not_done(outcome.fault):
+    if outcome.not_done:
         return True
     if outcome.words:  # the tool has refused in words, and would do so again
         return False
@@ -303,6 +303,10 @@ def _failure(call: Call, services: CallServices) -> Decision:
         reason = "An argument can't be sent as it is."
         return deny("execution", outcome.code, reason, field_errors=(error,))
     reason = _FAILURES.get(outcome.code, "The tool failed.")
+    if reported(outcome.fault):
+        reason = "The tool reported a failure."
+        if outcome.not_done and call.contract.mutates:
+            reason = "The tool reported a failure, and that nothing was done."
     retry_after = outcome.fault.retry_after if outcome.fault else None
     if not call.outcome_unknown:
         return deny("execution", outcome.code, reason, retry_after=retry_after)

@@ -33,7 +33,6 @@ from counterseal.contract.fill import resource_of
 from counterseal.contract.model import Contract, KeepReads, OnUnknown
 from counterseal.contract.tool_context import state_updates
 from counterseal.errors import StoreError
-from counterseal.execution.failures import said_not_done
 from counterseal.gates.base import EMPTY, deny
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, DueKind
@@ -284,7 +283,7 @@ def _settled_entry(
         since = services.clock() if entry.unknown_since is None else entry.unknown_since
         return entry.left(entry.status, attempts, phase=phase, unknown_since=since)
     outcome = call.outcome
-    if not outcome.began or said_not_done(outcome.fault) or outcome.code in _NOT_EXECUTED:
+    if not outcome.began or outcome.not_done or outcome.code in _NOT_EXECUTED:
         wrong = outcome.began and outcome.code is Code.SEMANTIC_INVALIDITY
         kept = _stored(call, observation, raw) if wrong else None
         return entry.left(EntryStatus.FAILED_RETRYABLE, attempts, observation=kept)

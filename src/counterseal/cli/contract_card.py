@@ -255,6 +255,7 @@ def _failures(contract: Contract) -> list[tuple[str, str]]:
         ("Escalated", ", ".join(errors.escalation_errors)),
         ("Own errors", ", ".join(f"{name} → {code}" for name, code in own.items())),
         ("No answer", _UNKNOWN[contract.on_unknown] if mutates else ""),
+        ("Nothing done", ", ".join(contract.not_done_errors)),
         ("Resource", contract.resource or ""),
         ("Probe", _hook(contract.probe)),
         ("Preview", _hook(contract.preview)),

@@ -125,6 +125,7 @@ class ToolOptions(TypedDict, total=False):
     preview: str | Callable[..., Any]
     read_back: str | Callable[..., Any]
     on_unknown: OnUnknown | str
+    not_done_errors: Sequence[str]
     business_key: Sequence[str]
     repeatable: bool
     expected: Mapping[str, Any]
@@ -315,7 +316,10 @@ def is_plain_tool(candidate: object) -> bool:
 
 
 def wrap_plain_tool(plain: PlainTool, *, effect: Effect | str | None = None) -> Tool[..., Any]:
-    """Return a plain tool as a `Tool`. Its own `effect`, `version` and `usage` are used if set."""
+    """Return a plain tool as a `Tool`.
+
+    Its own `effect`, `version`, `usage` and `not_done_errors` are used if set.
+    """
     declared = effect or getattr(plain, "effect", None) or STRICTEST
     contract = Contract.model_validate(
         {
@@ -327,6 +331,7 @@ def wrap_plain_tool(plain: PlainTool, *, effect: Effect | str | None = None) -> 
                 "output_schema": getattr(plain, "output_schema", {"type": "object"}),
             },
             "usage": getattr(plain, "usage", plain.description),
+            "not_done_errors": getattr(plain, "not_done_errors", ()),
         }
     )
 

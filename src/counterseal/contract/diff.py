@@ -182,7 +182,7 @@ _FIELDS: dict[Compatibility, str] = {
     "security.egress_policy transactional.compensation_tool risk_justification consequence trust "
     "keep_reads keep_arguments_days residency secrets isolation runs_code egress http mcp redact "
     "tenant_argument resource external_ref version_from version_argument probe preview read_back "
-    "on_unknown repeatable expected compensation",
+    "on_unknown not_done_errors repeatable expected compensation",
     # The business key decides which calls are the same action: a retry across versions could run
     # twice.
     _BREAKING: "identity.name business_key",

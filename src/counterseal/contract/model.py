@@ -340,6 +340,13 @@ class Contract(Envelope):
     preview: Hook | None = None
     read_back: Hook | None = None
     on_unknown: OnUnknown = OnUnknown.ESCALATE
+    not_done_errors: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
+    """For a tool that changes something: failures which it reports and which mean that nothing was
+    done. After any other reported failure the outcome is unknown.
+
+    Each is the tool's own name for it (`code` or `type`, or the number of a JSON-RPC error), or its
+    message, in which `*` stands for any text. `*` alone means all of them.
+    """
     business_key: tuple[str, ...] = ()
     """The arguments that identify the action across runs."""
     repeatable: StrictBool = False
@@ -457,7 +464,7 @@ class Contract(Envelope):
         return cls.model_validate({**defaults, **additions, **dict(envelope)})
 
 
-LATER_FIELDS: Final = ("keep_arguments_days", "external_ref")
+LATER_FIELDS: Final = ("keep_arguments_days", "external_ref", "not_done_errors")
 """Fields that came after the first release. They are left out of the hash while they have their
 default, so that contracts keep their hashes, and requests for approval made before stay valid."""
 

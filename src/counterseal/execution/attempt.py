@@ -68,6 +68,8 @@ class Outcome(NamedTuple):
     """The traceback, for the vault and the operator's log; never for a model."""
     began: bool = True
     """False when nothing can have happened: the tool did not start, or its request was not sent."""
+    not_done: bool = False
+    """True if the tool, or its contract, says of this failure that nothing was done."""
     answered: bool = True
     """False when the tool was given up or died, so that its effect is unknown."""
     interrupted: bool = False

@@ -32,7 +32,7 @@ from counterseal.contract.tool_context import Config, Context, RefusedError, Sec
 from counterseal.errors import IsolationError, SpokenError
 from counterseal.execution import http, in_process, logs
 from counterseal.execution.attempt import AttemptRequest, LocalServices, Outcome, progress_of
-from counterseal.execution.failures import Fault, code_of, describe, said_unsent
+from counterseal.execution.failures import Fault, describe, judge, said_unsent
 from counterseal.execution.files import directory_for
 from counterseal.execution.http import UnsendableError
 from counterseal.execution.in_process import Threads
@@ -343,13 +343,16 @@ class Runner:
         misfit = None
         if isinstance(error, UnsendableError) and error.field is not None:
             misfit = (error.field, error.problem)
+        words = mask.text(_words(error))
+        code, not_done = judge(fault, words, self.contract)
         return Outcome(
-            code_of(fault, self.contract),
+            code,
             fault=fault,
+            not_done=not_done,
             trace=logs.masked_trace(error, mask),
             began=not (said_unsent(fault) or (self.is_request and http.never_left(fault))),
             misfit=misfit,
-            words=mask.text(_words(error)),
+            words=words,
             mask=mask,
         )
 
@@ -444,9 +447,10 @@ def _isolated_outcome(runner: Runner, reply: Reply, given: Injected) -> Outcome:
         return Outcome(Code.SUCCESS, _partial(reply.value), mask=mask)
     if reply.kind == "fault":
         fault = Fault.from_record(reply.fault)
-        code = code_of(fault, runner.contract)
         began, words = reply.began and not said_unsent(fault), mask.text(reply.words)
-        return Outcome(code, fault=fault, trace=trace, began=began, words=words, mask=mask)
+        code, not_done = judge(fault, words, runner.contract)
+        failed = Outcome(code, fault=fault, trace=trace, began=began, words=words, mask=mask)
+        return failed._replace(not_done=not_done)
     code, answered = {
         "late": (Code.TIMEOUT, False),
         "unavailable": (Code.DEPENDENCY_UNAVAILABLE, True),

@@ -12,6 +12,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -72,9 +73,8 @@ _ROWS: Final = (
     ("counterseal.errors", Code.OBSERVATION_NORMALIZATION_FAIL, "ResponseTooLargeError"),
     ("counterseal.errors", Code.DEPENDENCY_UNAVAILABLE, "NotSentError AnswerLostError"),
     ("counterseal.errors", Code.TIMEOUT, "TooLateError"),
-    ("counterseal.errors", Code.UNKNOWN_ERROR, "ToolFailedError"),
-    # The tool answered with a refusal, and its message says what to change.
-    ("counterseal.errors", Code.SEMANTIC_INVALIDITY, "SpokenError"),
+    # The tool answered with a failure. After a change, see `judge`.
+    ("counterseal.errors", Code.SEMANTIC_INVALIDITY, "ToolFailedError"),
     ("counterseal.contract.tool_context", Code.DEPENDENCY_UNAVAILABLE, "RefusedError"),
     ("counterseal.execution.http", Code.SEMANTIC_INVALIDITY, "UnsendableError"),
     ("counterseal.execution.http", Code.OBSERVATION_NORMALIZATION_FAIL, "AnswerError"),
@@ -211,11 +211,11 @@ _UNKNOWN: Final = Fault(("builtins.BaseException",))
 UNSENT: Final = "counterseal.errors.NotSentError"
 _TOO_LATE: Final = "counterseal.errors.TooLateError"
 _NOT_DONE: Final = "counterseal.errors.NotDoneError"
-
-
-def said_not_done(fault: Fault | None) -> bool:
-    """Return whether the tool itself reported that nothing was done."""
-    return fault is not None and _NOT_DONE in fault.kinds
+_REPORTED: Final = "counterseal.errors.ToolFailedError"
+MAY_HAVE_HAPPENED: Final = frozenset(
+    {Code.TIMEOUT, Code.DEPENDENCY_UNAVAILABLE, Code.UNKNOWN_ERROR}
+)
+"""After these codes the tool may have acted."""
 
 
 def said_unsent(fault: Fault) -> bool:
@@ -342,6 +342,37 @@ def _wait(value: object) -> float | None:
 
 
 # --- from a fault to its code ---------------------------------------------------------------------
+
+
+def judge(fault: Fault, words: str, contract: Contract) -> tuple[Code, bool]:
+    """Return a fault's code, and whether the tool did nothing according to itself or its contract.
+
+    A tool that reports a failure of a change may have done a part of it. So the outcome is unknown,
+    unless the contract names the failure in `not_done_errors`; `words` are the tool's message.
+    """
+    code = code_of(fault, contract)
+    if not reported(fault):
+        return code, False
+    if _NOT_DONE in fault.kinds or _is_named(contract.not_done_errors, fault, words):
+        return code, True
+    unknown = contract.mutates and code not in MAY_HAVE_HAPPENED
+    return Code.UNKNOWN_ERROR if unknown else code, False
+
+
+def reported(fault: Fault | None) -> bool:
+    """Return whether the tool has answered, and its answer is a failure."""
+    return fault is not None and _REPORTED in fault.kinds
+
+
+_LITERAL: Final = re.compile(r"[\[?]")
+"""Characters that would have a meaning in a pattern, where only `*` has one."""
+
+
+def _is_named(patterns: Sequence[str], fault: Fault, words: str) -> bool:
+    return any(
+        pattern in fault.reported or fnmatchcase(words, _LITERAL.sub(r"[\g<0>]", pattern))
+        for pattern in patterns
+    )
 
 
 def code_of(fault: Fault, contract: Contract | None = None) -> Code:

@@ -1,8 +1,9 @@
 """What a failed request to an upstream means to its caller: one exception for each case.
 
 The deciding question is whether the upstream can have done anything. It can't if nothing of the
-request was sent, or if it was refused before it was looked at. An error in the protocol's own words
-is a definite answer. In all other cases the answer is lost, and the outcome is unknown.
+request was sent, or if it was refused before it was looked at, also in the protocol's own words.
+Other errors, and results with `isError`, are answers of which the contract says what they mean
+(`not_done_errors`). In all other cases the answer is lost, and the outcome is unknown.
 
 A transport records in a `Delivery` what happened to a request, because the SDK reports little more
 than "an error". The transport finds the record in `DELIVERY`, since the SDK runs the sending of a
@@ -20,9 +21,11 @@ import mcp_types
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from counterseal.codes import Code
 from counterseal.contract.tool_context import AgentClient, RefusedError
 from counterseal.errors import (
     AnswerLostError,
+    NotDoneError,
     NotSentError,
     ResponseTooLargeError,
     SpokenError,
@@ -42,10 +45,11 @@ _MADE_UP: Final = frozenset(
 _NO_SESSION: Final = frozenset(
     {mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT, mcp_types.INVALID_REQUEST}
 )
-_ABOUT_THE_REQUEST: Final = frozenset(
-    {mcp_types.INVALID_PARAMS, mcp_types.METHOD_NOT_FOUND, -32002}
+_REJECTED: Final = frozenset(
+    {mcp_types.PARSE_ERROR, mcp_types.INVALID_REQUEST, mcp_types.METHOD_NOT_FOUND}
+    | {mcp_types.INVALID_PARAMS, mcp_types.HEADER_MISMATCH, -32002}
 )
-"""Codes whose message tells the caller what was wrong with the request."""
+"""Codes that say that a request was wrong, and so was not carried out."""
 TOO_LARGE: Final = object()
 """The data of an error that a transport puts in the place of too long an answer."""
 
@@ -171,12 +175,15 @@ def _by_code(name: str, what: str, error: Exception) -> Exception:
             f"{shortened(error.message)}",
             missing="elicitation.url",
         )
-    details = {"code": error.code, "message": shortened(error.message)}
-    if error.code not in _ABOUT_THE_REQUEST:
-        return ToolFailedError(what, details)
-    spoken = SpokenError(what, shortened(error.message))
-    spoken.details = details
-    return spoken
+    words = shortened(error.message)
+    if error.code in _REJECTED:
+        failure: SpokenError = NotDoneError(words)
+        failure.reported = (str(error.code),)
+    else:
+        # It is the server that failed, and not the request.
+        failure = SpokenError(what, words, (str(error.code), Code.DEPENDENCY_UNAVAILABLE.value))
+    failure.details = {"code": error.code, "message": words}
+    return failure
 
 
 def header_mismatch(error: ToolFailedError) -> bool:
@@ -201,7 +208,13 @@ def failed_tool(tool: str, result: Mapping[str, Any]) -> SpokenError:
         for block in result.get("content", ())
         if isinstance(block, Mapping) and isinstance(block.get("text"), str)
     ]
-    return SpokenError(tool, shortened("\n".join(texts[:10])))
+    structured = result.get("structuredContent")
+    fields = structured if isinstance(structured, Mapping) else {}
+    inner = fields.get("error")
+    fields = inner if isinstance(inner, Mapping) else fields
+    named = [fields.get(key) for key in ("code", "type")]
+    names = tuple(str(name) for name in named if isinstance(name, str | int) and name)
+    return SpokenError(tool, shortened("\n".join(texts[:10])), names)
 
 
 def shortened(text: str) -> str:

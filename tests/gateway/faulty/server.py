@@ -20,6 +20,7 @@ import uvicorn
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 
 WIRE = os.dup(1)
@@ -47,7 +48,7 @@ class Faulty:
             calls.write(f"{params.name} {given.get('text', '')}\n")
         return await self.done(ctx, given) or said(f"did {given.get('text', '')}")
 
-    async def done(self, ctx, given):
+    async def done(self, ctx, given):  # noqa: C901 - one arm a fault
         match given.get("do"):
             case "wait":
                 await self.flag("go")
@@ -69,6 +70,11 @@ class Faulty:
                 await ctx.session.send_tool_list_changed()
             case "ask":
                 return await self.asked(ctx)
+            case "fail":
+                return said(given.get("text", "")).model_copy(update={"is_error": True})
+            case "error":
+                code, _, message = given["text"].partition(" ")
+                raise MCPError(int(code), message)
         return None
 
     async def flag(self, name):

@@ -154,7 +154,7 @@ CODES = [
     (ConnectionResetError(), Code.DEPENDENCY_UNAVAILABLE),
     (OSError(), Code.DEPENDENCY_UNAVAILABLE),
     (FileNotFoundError(), Code.UNKNOWN_ERROR),
-    (ToolFailedError("t"), Code.UNKNOWN_ERROR),
+    (ToolFailedError("t"), Code.SEMANTIC_INVALIDITY),
     (CountersealError(), Code.UNKNOWN_ERROR),
     (ValueError(), Code.UNKNOWN_ERROR),
     (KeyError(), Code.UNKNOWN_ERROR),

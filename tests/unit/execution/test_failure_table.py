@@ -88,7 +88,7 @@ EXPECTED = {
         ),
         Code.TIMEOUT: "TooLateError",
         Code.OBSERVATION_NORMALIZATION_FAIL: "ResponseTooLargeError",
-        Code.SEMANTIC_INVALIDITY: "SpokenError NotDoneError",
+        Code.SEMANTIC_INVALIDITY: "SpokenError NotDoneError ToolFailedError",
     },
 }
 

@@ -158,7 +158,6 @@ def test_what_a_tool_does_wrong_itself_is_unknown():
         SystemExit(1),
         asyncio.CancelledError(),
         concurrent.futures.CancelledError(),
-        errors.ToolFailedError("look"),
         httpx.InvalidURL("no URL"),
         httpx.TooManyRedirects("round and round"),
     ):

@@ -54,6 +54,7 @@ _SECTIONS: Final = {
         "Business key": "/business_key",
         "Repeatable": "/repeatable",
         "If no answer comes": "/on_unknown",
+        "Errors after which nothing was done": "/not_done_errors",
         "Repairable": "/error_contract/repairable_errors",
         "Retryable": "/error_contract/retryable_errors",
         "Fails closed": "/error_contract/fail_closed_errors",
