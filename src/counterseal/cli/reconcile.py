@@ -50,7 +50,7 @@ _RESULTS: Mapping[str, str] = {
     "retried": "run again with the same key",
     "not_done": "not executed; the keys are free again",
     "escalated": "listed under Needs attention",
-    "resting": "still unknown; checked again later",
+    "resting": "not settled yet; tried again later",
     "verified": "verified",
     "unverified": "not as expected; listed under Needs attention",
     "overtaken": "changed by others before they could be verified",
