@@ -259,6 +259,7 @@ def recorded(shell: Shell) -> None:
     letter = next(row for row in events if row["call_id"])
     shell.run("audit", "show", letter["call_id"], "--tenant", "acme")
     shell.run("audit", "export", "--tenant", "acme", "--tool", "draft_reply")
+    shell.run("audit", "forget", letter["call_id"], "--reason", "asked to", "--tenant", "acme")
     shell.run("metrics", "--tenant", "acme")
 
 

@@ -70,7 +70,7 @@ class Everything:
                 [event.record(name) for name, event in await runtime.store.events("acme")],
                 ensure_ascii=False,
             ),
-            "vault": repr([raw.decode() for _, raw in runtime.store._backend.vault.values()]),
+            "vault": repr([raw.decode() for _, raw, _ in runtime.store._backend.vault.values()]),
             "state": repr(
                 [row.value for run in runtime.store._backend.state.values() for row in run.values()]
             ),

@@ -25,14 +25,12 @@ BODIES = {
     "kill": {"tool": "add", "reason": "x"},
     "preview_kill": {"tool": "add"},
     "act_on_concern": {"reason": "x"},
-    "erase_arguments": {"reason": "x"},
     "verify": {},
 }
-_OTHERS = {"submit_call", "decide", "verify", "erase_arguments"}
+_OTHERS = {"submit_call", "decide", "verify"}
 ROLES = {
     "approver": {"decide"},
     "operator": BODIES.keys() - _OTHERS,
-    "admin": {"erase_arguments"},
 }
 
 

@@ -78,7 +78,7 @@ async def test_a_change_whose_process_died_is_unknown(name):
     assert (again.code, again.next_action) == (Code.IDEMPOTENCY_CONFLICT, "escalate")
     assert other.ok, "the runtime goes on, with another process"
     if name == "crash":
-        trace = " ".join(raw.decode() for _, raw in runtime.store._backend.vault.values())
+        trace = " ".join(raw.decode() for _, raw, _ in runtime.store._backend.vault.values())
         assert "SIGSEGV" in trace
 
 

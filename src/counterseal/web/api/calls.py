@@ -31,7 +31,6 @@ from counterseal.web.api.dependencies import (
 )
 from counterseal.web.api.problems import RequestProblemError
 from counterseal.web.api.submit import observation_json
-from counterseal.web.api.tools import ReasonBody
 
 router = APIRouter()
 
@@ -95,12 +94,6 @@ async def call_events(view: ForPeople, call_id: str) -> Items[EventRow]:
 async def show_arguments(view: ForPeople, call_id: str) -> ArgumentsRow:
     """Show what was proposed in a call. Requires the role operator, and is put on record."""
     return await view.calls.arguments(call_id)
-
-
-@router.post("/v1/calls/{call_id:path}/arguments/erase", tags=["calls"], status_code=204)
-async def erase_arguments(view: ForPeople, call_id: str, given: ReasonBody) -> None:
-    """Erase what was kept of a call's proposal, on record. Requires the role admin."""
-    await view.calls.erase_arguments(call_id, given.reason)
 
 
 @router.get("/v1/calls/{call_id:path}", tags=["calls"])
