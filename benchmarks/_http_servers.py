@@ -45,7 +45,11 @@ async def bare(port: int) -> None:
         given = await request.json()
         return JSONResponse({"data": {"text": given["arguments"]["text"]}})
 
-    await _serve(Starlette(routes=[Route("/v1/calls", echo, methods=["POST"])]), port)
+    async def notices(request: Request) -> JSONResponse:
+        return JSONResponse({"case_id": request.query_params["case_id"]})
+
+    routes = [Route("/v1/calls", echo, methods=["POST"]), Route("/notices", notices)]
+    await _serve(Starlette(routes=routes), port)
 
 
 async def api(port: int, store: str, folder: Path) -> None:

@@ -1,8 +1,9 @@
-"""One peer of `call.py`, in its own environment: `in_process.py pydantic-ai`.
+"""One peer of `call.py`, in its own environment: `in_process.py pydantic-ai await`.
 
-Each is used as its own documentation does for one tool call, in the fastest way that still parses
-the model's text, and with nothing around it that it could be used without. None checks more than
-its types; a peer that has rules and a record of its own gets twenty rules and keeps its record.
+Each peer is used as its own documentation does for one tool call, in the fastest way that still
+parses the model's text, and with nothing around it that it could be used without. A plain `def`
+runs the way the peer runs it. None checks more than its types; a peer that has rules and a record
+of its own gets twenty rules and keeps its record.
 """
 
 # mypy: ignore-errors
@@ -10,6 +11,7 @@ its types; a peer that has rules and a record of its own gets twenty rules and k
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from contextlib import AsyncExitStack
@@ -19,17 +21,22 @@ from benchmarks._house.served import Call, Run, one_by_one, serve
 from benchmarks._peers import task
 
 STACK = AsyncExitStack()
-"""What has to stay open; it ends with the process."""
+"""Clients that stay open until the process ends."""
+KIND = sys.argv[2]
+FUNCTION = task.FUNCTIONS[KIND]
+NAME = FUNCTION.__name__
+SYNC = not inspect.iscoroutinefunction(FUNCTION)
 
 
 async def bare() -> Call:
-    """Nobody's: parses, checks the types with pydantic, calls. The least that anybody must do."""
+    """Parse, check the types with pydantic, call: the least that any program must do."""
     from pydantic import validate_call
 
-    checked = validate_call(task.find_notices)
+    checked = validate_call(FUNCTION)
 
     async def call() -> Any:
-        return await checked(**json.loads(task.TEXT))
+        answer = checked(**json.loads(task.TEXT))
+        return answer if SYNC else await answer
 
     return call
 
@@ -42,10 +49,10 @@ async def pydantic_ai() -> Call:
     from pydantic_ai.usage import RunUsage
 
     ctx = RunContext(deps=None, model=TestModel(), usage=RunUsage())
-    manager = await ToolManager(FunctionToolset([task.find_notices])).for_run_step(ctx)
+    manager = await ToolManager(FunctionToolset([FUNCTION])).for_run_step(ctx)
 
     async def call() -> Any:
-        part = ToolCallPart(tool_name=task.NAME, args=task.TEXT, tool_call_id="call_1")
+        part = ToolCallPart(tool_name=NAME, args=task.TEXT, tool_call_id="call_1")
         return await manager.handle_call(part)
 
     return call
@@ -60,10 +67,11 @@ async def governance_toolkit() -> Call:
         for n in range(20)
     )
     policy = f"name: bench\nagents: ['*']\ndefault_action: allow\nrules:\n{rules}"
-    governed = govern(task.find_notices, policy=policy, agent_id="agent", audit=True)
+    governed = govern(FUNCTION, policy=policy, agent_id="agent", audit=True)
 
     async def call() -> Any:
-        return await governed(**json.loads(task.TEXT))
+        answer = governed(**json.loads(task.TEXT))
+        return await answer if inspect.isawaitable(answer) else answer
 
     return call
 
@@ -71,7 +79,8 @@ async def governance_toolkit() -> Call:
 async def langchain() -> Call:
     from langchain_core.tools import StructuredTool
 
-    tool = StructuredTool.from_function(coroutine=task.find_notices)
+    how = {"func": FUNCTION} if SYNC else {"coroutine": FUNCTION}
+    tool = StructuredTool.from_function(**how)
 
     async def call() -> Any:
         return await tool.ainvoke(json.loads(task.TEXT))
@@ -87,14 +96,14 @@ async def openai_agents() -> Call:
     from agents.run_internal.tool_execution import execute_function_tool_calls
     from openai.types.responses import ResponseFunctionToolCall
 
-    tool = function_tool(task.find_notices, strict_mode=False)
+    tool = function_tool(FUNCTION, strict_mode=False)
     bindings = bind_public_agent(Agent(name="agent", tools=[tool]))
     hooks, config = RunHooks(), RunConfig(tracing_disabled=True)
     around = RunContextWrapper(context=None)
 
     async def call() -> Any:
         asked = ResponseFunctionToolCall(
-            arguments=task.TEXT, call_id="call_1", name=task.NAME, type="function_call"
+            arguments=task.TEXT, call_id="call_1", name=NAME, type="function_call"
         )
         results, _, _ = await execute_function_tool_calls(
             bindings=bindings,
@@ -113,12 +122,10 @@ async def openai_tool() -> Call:
     from agents import function_tool
     from agents.tool_context import ToolContext
 
-    tool = function_tool(task.find_notices, strict_mode=False)
+    tool = function_tool(FUNCTION, strict_mode=False)
 
     async def call() -> Any:
-        around = ToolContext(
-            None, tool_name=task.NAME, tool_call_id="call_1", tool_arguments=task.TEXT
-        )
+        around = ToolContext(None, tool_name=NAME, tool_call_id="call_1", tool_arguments=task.TEXT)
         return await tool.on_invoke_tool(around, task.TEXT)
 
     return call
@@ -129,11 +136,11 @@ async def mcp() -> Call:
     from mcp.server.mcpserver import MCPServer
 
     server = MCPServer("bench")
-    server.tool()(task.find_notices)
+    server.tool()(FUNCTION)
     client = await STACK.enter_async_context(Client(server))
 
     async def call() -> Any:
-        return (await client.call_tool(task.NAME, json.loads(task.TEXT))).structured_content
+        return (await client.call_tool(NAME, json.loads(task.TEXT))).structured_content
 
     return call
 
@@ -142,11 +149,11 @@ async def fastmcp() -> Call:
     from fastmcp import Client, FastMCP
 
     server = FastMCP("bench")
-    server.tool(task.find_notices)
+    server.tool(FUNCTION)
     client = await STACK.enter_async_context(Client(server))
 
     async def call() -> Any:
-        return (await client.call_tool(task.NAME, json.loads(task.TEXT))).structured_content
+        return (await client.call_tool(NAME, json.loads(task.TEXT))).structured_content
 
     return call
 
@@ -157,14 +164,15 @@ async def amplifier() -> Call:
     from amplifier_core.events import TOOL_POST, TOOL_PRE
     from pydantic import validate_call
 
-    checked = validate_call(task.find_notices)
+    checked = validate_call(FUNCTION)
 
     class Tool:
-        name = task.NAME
-        description = task.DESCRIPTION
+        name = NAME
+        description = "Find notices of a case."
 
         async def execute(self, given: dict[str, Any]) -> ToolResult:
-            return ToolResult(success=True, output=await checked(**given))
+            output = checked(**given)
+            return ToolResult(success=True, output=output if SYNC else await output)
 
     async def look(_: str, __: dict[str, Any]) -> HookResult:
         return HookResult(action="continue")
@@ -175,9 +183,9 @@ async def amplifier() -> Call:
 
     async def call() -> Any:
         given = json.loads(task.TEXT)
-        said = await hooks.emit(TOOL_PRE, {"tool_name": tool.name, "tool_input": given})
-        if said.action != "continue":
-            sys.exit(f"A hook said {said.action}.")
+        answer = await hooks.emit(TOOL_PRE, {"tool_name": tool.name, "tool_input": given})
+        if answer.action != "continue":
+            sys.exit(f"A hook answered {answer.action}.")
         result = await tool.execute(given)
         shown = {"tool_name": tool.name, "tool_input": given, "result": result.model_dump()}
         await hooks.emit(TOOL_POST, shown)
@@ -204,16 +212,16 @@ def main() -> None:
 
     async def prepare() -> Run:
         call = await make()
-        before = task.ran
-        task.proven(await call(), before)
-        counted = await one_by_one(call)
+        before = task.runs
+        task.check_answer(await call(), before)
+        measured = await one_by_one(call)
 
         async def run(number: int) -> dict[str, Any]:
-            before = task.ran
-            told = await counted(number)
-            if task.ran != before + number:
-                sys.exit(f"The tool ran {task.ran - before} times in {number} calls.")
-            return told
+            before = task.runs
+            answer = await measured(number)
+            if task.runs != before + number:
+                sys.exit(f"The tool ran {task.runs - before} times in {number} calls.")
+            return answer
 
         return run
 
