@@ -7,6 +7,7 @@ exception.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,9 @@ from typing import Any, Final, Self
 
 _NONE: Final[frozenset[str]] = frozenset()
 _ONE_TEXT: Final = (str, bytes)
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+_BLANK: Final = frozenset("\u00ad\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_SELECTORS: Final = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 
 
 class RiskLevel(StrEnum):
@@ -41,6 +45,46 @@ def text_set(name: str, value: Iterable[str]) -> frozenset[str]:
             raise ValueError(f"{name} must not contain an empty string")
         _check_storable(name, item)
     return items
+
+
+def is_hidden(char: str) -> bool:
+    """Return whether a reader could not see this character, ordinary spaces excepted."""
+    category = unicodedata.category(char)
+    if category in _HIDDEN or char in _BLANK or (category == "Zs" and char not in " \u3000"):
+        return True
+    return any(first <= ord(char) <= last for first, last in _SELECTORS)
+
+
+def folded(name: str) -> str:
+    """Return the form in which names of people are compared: `U_7` and `u_7` are one person.
+
+    Case, the width of letters, invisible characters and spaces around the name do not count.
+    """
+    text = name.strip().lower()
+    if text.isascii() and text.isprintable():
+        return text
+    for _ in range(4):  # one change can make another one possible
+        shown = "".join(char for char in text if not is_hidden(char))
+        text, before = unicodedata.normalize("NFKC", shown).casefold().strip(), text
+        if text == before:
+            break
+    return text
+
+
+def check_tenant(name: str, value: object) -> None:
+    """Raise TypeError or ValueError for a text that can't be a tenant. `name` is its field.
+
+    A name with a space or an invisible character could look like the name of another tenant.
+    """
+    _text(name, value)
+    text = str(value)
+    if text.isascii() and text.isprintable() and " " not in text:
+        return
+    wrong = next((char for char in text if char.isspace() or is_hidden(char)), None)
+    if wrong is not None:
+        what = "a space" if wrong in " \u3000" else f"the invisible character U+{ord(wrong):04X}"
+        fix = "use letters, digits, - and _ instead"
+        raise ValueError(f"{name} must not contain {what}, got {ascii(text)[:120]}; {fix}")
 
 
 def _text(name: str, value: object) -> None:
@@ -84,7 +128,7 @@ class Principal:
         scopes: Iterable[str] = _NONE,
         risk_level: RiskLevel | str = RiskLevel.LOW,
     ) -> None:
-        _text("tenant", tenant)
+        check_tenant("tenant", tenant)
         if tenant == "*":
             raise ValueError("tenant must not be *, which stands for all tenants")
         _text("agent", agent)

@@ -454,7 +454,7 @@ async def test_who_asks_can_not_be_renamed_to_approve_it(open_office, office, wr
     assert office.sent == []
 
 
-@pytest.mark.parametrize("name", ["u_1", "agent"])
+@pytest.mark.parametrize("name", ["u_1", "agent", "U_1", "Agent"])
 async def test_a_requesters_own_vote_does_not_count_however_it_was_signed(
     open_office, office, write, ring, name
 ):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from counterseal.proposal import Principal, Proposal
+from counterseal.proposal import Principal, Proposal, folded
 
 
 @pytest.mark.parametrize("given", [["a", "b"], ("a", "b"), {"a", "b"}, iter(["a", "b", "a"])])
@@ -47,7 +47,38 @@ def test_what_no_store_could_keep_names_nobody(value):
 
 @pytest.mark.parametrize("value", ["zoë", "a b", " a", "a\nb", "\U0001f600"])
 def test_any_other_text_does(value):
-    assert Principal(tenant=value, agent=value, user=value).user == value
+    assert Principal(tenant="acme", agent=value, user=value).user == value
+
+
+@pytest.mark.parametrize("value", ["acme", "zoë", "a.b-c_d:7", "事務所"])
+def test_tenant_is_a_name_that_a_reader_can_tell_from_others(value):
+    assert Principal(tenant=value, agent="bot").tenant == value
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ("acme corp", "a space"),
+        ("acme ", "a space"),
+        ("acme\u3000", "a space"),
+        ("acme\u00a0", r"the invisible character U\+00A0"),
+        ("ac\u200bme", r"the invisible character U\+200B"),
+        ("acme\u2800", r"the invisible character U\+2800"),
+        ("acme\ufe0f", r"the invisible character U\+FE0F"),
+        ("acme\t", r"the invisible character U\+0009"),
+    ],
+)
+def test_tenant_that_looks_like_another_is_refused_with_the_fix(value, what):
+    with pytest.raises(ValueError, match=f"^tenant must not contain {what}, got .*; use letters"):
+        Principal(tenant=value, agent="bot")
+
+
+@pytest.mark.parametrize(
+    "name", ["U_7", " u_7 ", "\uff55_7", "u\u200b_7", "u_7\u00ad", "\ufeffU_7", "u_7\ufe0f"]
+)
+def test_names_of_people_that_look_alike_are_one(name):
+    assert folded(name) == "u_7"
+    assert folded("u_8") != "u_7"
 
 
 def test_principal_without_user_is_an_agent_on_its_own():

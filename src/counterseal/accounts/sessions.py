@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from counterseal.accounts.users import Directory, Person
 from counterseal.ledger.records import SessionRow
-from counterseal.registry.identities import User, folded
+from counterseal.proposal import folded
+from counterseal.registry.identities import User
 from counterseal.storage.store import Store
 
 SESSION_SECONDS: Final = 8 * 3600.0

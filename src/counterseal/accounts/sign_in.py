@@ -33,13 +33,16 @@ from counterseal.accounts.users import (
 )
 from counterseal.audit import Caller, Event, EventType
 from counterseal.errors import CountersealError
-from counterseal.registry.identities import User, folded
+from counterseal.proposal import folded
+from counterseal.registry.identities import User
 
 _SHARED_TENANT: Final = "*"
 """The tenant whose record holds attempts under unknown names."""
 _FIRST_TENANT: Final = "default"
 """Where a user of all tenants works as long as there is none."""
 _BUSY_SECONDS: Final = 5.0
+_MAX_NAME: Final = 200
+"""Characters of a name that are looked at; no user has a longer one."""
 """Seconds to wait when too many people sign in at once."""
 _FIRST_WAIT: Final = 30.0
 """Seconds of the first wait; each further failure doubles it."""
@@ -102,7 +105,7 @@ class SignIn:
         `source` is the address that the attempt comes from. Raises StoreError if the user can't be
         looked up or the attempt can't be recorded.
         """
-        known_as, address = folded(name), network_of(source)
+        known_as, address = folded(name[:_MAX_NAME]), network_of(source)
         wait = self._lockout.begin(known_as, address)
         if wait > 0:
             return SignInRefused(RefusalReason.LOCKED, wait)

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.operations.operator import Operator, RegistryFollower, RegistryServices
+from counterseal.proposal import check_tenant, folded
 from counterseal.registry import Registry, RegistryChange
 from counterseal.registry.identities import (
     ADDED,
     PersonalKey,
     User,
-    folded,
     key_id_in,
     new_key,
     new_stamp,
@@ -324,7 +324,7 @@ class Accounts:
 
     async def add(self, name: str, password: str, tenants: Roles, *, reason: str) -> User:
         """Add a user, who can sign in at once."""
-        roles, password_hash = roles_by_tenant(tenants), await self._hashed(password)
+        roles, password_hash = _new_roles(tenants), await self._hashed(password)
 
         def new_user(_: Registry) -> User:
             return User(name=name, hash=password_hash, tenants=roles, stamp=new_stamp())
@@ -339,7 +339,7 @@ class Accounts:
     async def set_roles(self, name: str, tenant: str, roles: Iterable[str], *, reason: str) -> User:
         """Replace the user's roles in one tenant; no roles: no access there. Ends all sessions."""
         listed = roles if isinstance(roles, str) else list(roles)  # a string is refused below
-        given = roles_by_tenant({tenant: listed}) if listed else {}
+        given = _new_roles({tenant: listed}) if listed else {}
 
         def altered(user: User) -> User:
             others = {key: held for key, held in user.tenants.items() if key != tenant}
@@ -437,6 +437,17 @@ class Accounts:
     async def _end_sessions(self, name: str) -> None:
         if self._sessions is not None:
             await self._sessions.end_sessions(folded(name))
+
+
+def _new_roles(tenants: Roles) -> dict[str, frozenset[str]]:
+    """Return checked roles. Users who were stored earlier may have tenants that are refused now."""
+    roles = roles_by_tenant(tenants)
+    try:
+        for tenant in roles:
+            check_tenant("tenant", tenant)
+    except ValueError as error:
+        raise RegistryError(str(error)) from None
+    return roles
 
 
 def _only_tenant(user: User) -> str:

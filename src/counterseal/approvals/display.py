@@ -15,13 +15,11 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import pointer, thaw
+from counterseal.proposal import is_hidden
 
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-_BLANK: Final = frozenset("\u00ad\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _MARKS: Final = frozenset({"Mn", "Me"})
 _MOST_MARKS: Final = 2
 """Accents on one letter. More of them would run into the lines above and below."""
-_SELECTORS: Final = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 _BLANKS: Final = re.compile(" {9,}")
 """Enough blanks to push something out of sight."""
 _EMPTY_LINES: Final = re.compile("\n{4,}")
@@ -60,20 +58,13 @@ def visible(text: str) -> str:
     shown: list[str] = []
     marks = 0
     for char in text:
-        category = unicodedata.category(char)
-        marks = marks + 1 if category in _MARKS else 0
+        marks = marks + 1 if unicodedata.category(char) in _MARKS else 0
         alone = marks > 0 and (not shown or shown[-1] == " ")
-        if _is_hidden(char, category) or alone or marks > _MOST_MARKS:
+        if is_hidden(char) or alone or marks > _MOST_MARKS:
             shown.append(f"[U+{ord(char):04X}]")
         else:
             shown.append(char)
     return "".join(shown)
-
-
-def _is_hidden(char: str, category: str) -> bool:
-    if category in _HIDDEN or char in _BLANK or (category == "Zs" and char not in " \u3000"):
-        return True
-    return any(first <= ord(char) <= last for first, last in _SELECTORS)
 
 
 def shown(value: Any) -> str:

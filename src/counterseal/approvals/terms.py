@@ -22,7 +22,7 @@ from counterseal.approvals.display import visible
 from counterseal.canonical import exported
 from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, Pattern, Then, pattern_for
 from counterseal.contract.model import Contract, DataClassification
-from counterseal.proposal import text_set
+from counterseal.proposal import folded, text_set
 
 _DATA_RANKS: Final = {data: rank for rank, data in enumerate(DataClassification)}
 
@@ -310,15 +310,21 @@ def may_vote(
     outcome = tally(demand, request.votes, now=now, expires_at=request.expires_at)
     if outcome is not Tally.WAITING:
         return Objection.EXPIRED if outcome is Tally.EXPIRED else Objection.DECIDED
-    if demand.pattern is Pattern.USER_CONSENT:
-        # The agent is the requester here, and the user decides about their own data and name.
-        if voter.user != request.user:
-            return Objection.NOT_THE_USER
-    elif voter.user in (request.user, request.agent):
-        return Objection.REQUESTER
-    if any(vote.approver == voter.user for vote in request.votes):
+    if not eligible({voter.user}, demand.pattern, agent=request.agent, user=request.user):
+        consent = demand.pattern is Pattern.USER_CONSENT
+        return Objection.NOT_THE_USER if consent else Objection.REQUESTER
+    if any(folded(vote.approver) == folded(voter.user) for vote in request.votes):
         return Objection.VOTED
     return None if _has_roles(demand, voter.roles) else Objection.ROLE
+
+
+def eligible(people: Iterable[str], pattern: str, *, agent: str, user: str | None) -> bool:
+    """Return whether none of these approvers is the requester; the user alone gives a consent."""
+    names = {folded(person) for person in people}
+    if pattern == Pattern.USER_CONSENT:
+        # The agent is the requester here, and the user decides about their own data and name.
+        return user is not None and names == {folded(user)}
+    return names.isdisjoint(folded(one) for one in (agent, user) if one is not None)
 
 
 def cast(
@@ -354,7 +360,7 @@ def tally(demand: Demand, votes: Iterable[Vote], *, now: float, expires_at: floa
     if any(vote.decision is Choice.REJECT for vote in in_time):
         return Tally.REJECTED
     approved = {
-        vote.approver
+        folded(vote.approver)
         for vote in in_time
         if _has_roles(demand, vote.roles) and _justified(demand, vote)
     }

@@ -17,6 +17,7 @@ from counterseal.canonical import exported
 from counterseal.contract.approval_terms import LONGEST
 from counterseal.errors import CountersealError
 from counterseal.keys import KeyRing, KeysError, Purpose
+from counterseal.proposal import folded
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -106,7 +107,8 @@ def check(
 ) -> Claims:
     """Return the claims of a token that matches exactly this call. TokenError says why it does not.
 
-    Whether the token was used before is checked by the store, in the transaction that uses it.
+    `may_approve` is asked about each approver's name in its folded form. Whether the token was used
+    before is checked by the store, in the transaction that uses it.
     """
     claims = _read(_verified(token, ring))
     for name, why in _BOUND.items():
@@ -120,7 +122,7 @@ def check(
         raise TokenError("expired", "the token has expired")
     if claims.approved_at > now + SKEW:
         raise TokenError("early", "the token's approval time is in the future")
-    people = set(claims.approver_ids)
+    people = set(map(folded, claims.approver_ids))
     if len(people) < approvers or not all(may_approve(person) for person in people):
         raise TokenError("approver", "the token does not have enough approvers who may approve")
     return claims

@@ -420,10 +420,13 @@ class Approver(NamedTuple):
 def _approver(settings: Settings, given: str | None) -> Approver:
     """Return the named approver, else the user at the terminal. The file must declare them."""
     name = given or user_name("--as")
-    table = settings.approvers.get(name)
-    if table is None:
+    from counterseal.proposal import folded
+
+    declared = {folded(one): (one, table) for one, table in settings.approvers.items()}
+    if folded(name) not in declared:
         _fail_undeclared(settings, name, named=given is not None)
-    return Approver(name, table.roles, table.tenants)
+    known_as, table = declared[folded(name)]
+    return Approver(known_as, table.roles, table.tenants)
 
 
 def _fail_undeclared(settings: Settings, name: str, *, named: bool) -> NoReturn:

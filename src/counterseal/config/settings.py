@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
 
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_validator
 
 from counterseal.config.tables import (
     AgentTable,
@@ -30,11 +30,13 @@ from counterseal.config.tables import (
     ServerName,
     StoreTable,
     Table,
+    TenantName,
     TenantTable,
     ToolsTable,
     UpstreamTable,
 )
 from counterseal.errors import CountersealError
+from counterseal.proposal import folded
 
 FILE_NAME = "counterseal.toml"
 _SQLITE = "sqlite:///"
@@ -74,9 +76,19 @@ class Settings(Table):
     agents: dict[str, AgentTable] = Field(default_factory=dict)
     approvers: dict[Name, ApproverTable] = Field(default_factory=dict)
     notifications: NotificationsTable = NotificationsTable()
-    tenants: dict[str, TenantTable] = Field(default_factory=dict)
+    tenants: dict[TenantName, TenantTable] = Field(default_factory=dict)
     upstreams: dict[ServerName, UpstreamTable] = Field(default_factory=dict)
     gateway: GatewayTable = GatewayTable()
+
+    @field_validator("approvers")
+    @classmethod
+    def _check_names(cls, approvers: dict[str, ApproverTable]) -> dict[str, ApproverTable]:
+        first: dict[str, str] = {}
+        for name in approvers:
+            other = first.setdefault(folded(name), name)
+            if other != name:
+                raise ValueError(f"{other!r} and {name!r} are one person; keep one of them")
+        return approvers
 
     _file: Path = PrivateAttr(default=Path(FILE_NAME))
 

@@ -20,10 +20,17 @@ from counterseal.contract.egress import kind, literal
 from counterseal.contract.model import KeepReads
 from counterseal.errors import GrantError
 from counterseal.ledger.records import Budgets
-from counterseal.proposal import RiskLevel
+from counterseal.proposal import RiskLevel, check_tenant
 from counterseal.registry import Grant
 
+
+def _check_tenant(name: str) -> str:
+    check_tenant("a tenant's name", name)
+    return name
+
+
 Name = Annotated[str, Field(pattern=r"\S")]
+TenantName = Annotated[str, AfterValidator(_check_tenant)]
 Count = Annotated[int, Field(strict=True, ge=0)]
 Days = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PersonalData = Literal["email", "phone", "iban", "credit_card", "ssn", "ip_address"]
@@ -112,7 +119,7 @@ class GrantTable(Table):
     scopes: tuple[str, ...] = ()
     risk_limit: str | None = None
     expires_at: Annotated[datetime, Field(strict=True)] | None = None
-    tenant: str | None = None
+    tenant: TenantName | None = None
 
     @model_validator(mode="after")
     def _check(self) -> GrantTable:
@@ -129,7 +136,7 @@ class GrantTable(Table):
 class AgentTable(Table):
     """Tenant, user, roles and scopes of an agent that is used from the shell or over stdio."""
 
-    tenant: Name | None = None
+    tenant: TenantName | None = None
     user: Name | None = None
     roles: tuple[Name, ...] = ()
     scopes: tuple[Name, ...] = ()
@@ -141,7 +148,7 @@ class ApproverTable(Table):
     """A person who may decide on requests from the shell."""
 
     roles: tuple[Name, ...] = ()
-    tenants: tuple[Name, ...] | None = Field(default=None, min_length=1)
+    tenants: tuple[TenantName, ...] | None = Field(default=None, min_length=1)
     """Tenants whose requests the person may decide on. Without a value: all."""
 
     def sees(self, tenant: str) -> bool:
@@ -247,7 +254,7 @@ class UpstreamTable(Table):
     """Requests of the server that are passed on to the client."""
     connections: Annotated[int, Field(strict=True, ge=1, le=256)] = 4
     """Maximum number of connections; per tenant if a secret differs between tenants."""
-    tenants: tuple[Name, ...] | None = Field(default=None, min_length=1)
+    tenants: tuple[TenantName, ...] | None = Field(default=None, min_length=1)
     """Tenants that may use it. Without a value: all."""
     resources: StrictBool = False
     prompts: StrictBool = False

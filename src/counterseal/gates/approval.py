@@ -21,6 +21,7 @@ from counterseal.approvals.terms import (
     Tally,
     Vote,
     contract_terms,
+    eligible,
     strictest,
     tally,
 )
@@ -28,7 +29,7 @@ from counterseal.approvals.tokens import ApprovedCall, TokenError
 from counterseal.approvals.tokens import check as check_token
 from counterseal.canonical import canonical, digest
 from counterseal.codes import Code
-from counterseal.contract.approval_terms import Pattern, Then
+from counterseal.contract.approval_terms import Then
 from counterseal.gates.base import (
     EMPTY,
     Decision,
@@ -42,7 +43,7 @@ from counterseal.keys import KeyRing, Purpose, Signer
 from counterseal.ledger.holds import stands
 from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation import FieldError, neutralise
-from counterseal.proposal import System
+from counterseal.proposal import System, folded
 
 NAME: Final = "approval"
 ALLOW = allow(NAME)
@@ -287,14 +288,15 @@ def unproven(
 ) -> str | None:
     """Return in one word why an approval is not valid for this call; None if it is."""
     votes = proven_votes(held, ring)
-    approvers = {vote.approver for vote in votes if vote.decision is Choice.APPROVE}
+    approvers = {folded(vote.approver) for vote in votes if vote.decision is Choice.APPROVE}
     reason: str | None = None
     try:
         known, count = approvers.__contains__, demand.approvers
         check_token(token or "", ring, expected, approvers=count, may_approve=known, now=now)
     except TokenError as error:
         reason = error.why
-    if reason is None and not _may_approve(held, approvers):
+    pattern = held.demand["pattern"]
+    if reason is None and not eligible(approvers, pattern, agent=held.agent, user=held.user):
         return "approver"
     outcome = tally(demand, votes, now=now, expires_at=held.expires_at)
     if reason is None and outcome is Tally.APPROVED:
@@ -302,13 +304,6 @@ def unproven(
     if reason in (None, "approver") and has_unknown_keys(held, ring):
         return "unknown-key"  # a worker that has the key can tell
     return reason or "votes"
-
-
-def _may_approve(held: Held, approvers: set[str]) -> bool:
-    """Return True if no requester is among the approvers; the user alone gives a consent."""
-    if held.demand["pattern"] == Pattern.USER_CONSENT:
-        return approvers == {held.user}
-    return approvers.isdisjoint({held.agent, held.user})
 
 
 def _unsigned(vote: Any) -> dict[str, Any]:

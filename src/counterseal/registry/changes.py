@@ -18,6 +18,7 @@ from packaging.version import Version
 
 from counterseal.canonical import freeze, thaw
 from counterseal.errors import CountersealError, RegistryError, StoreError
+from counterseal.proposal import check_tenant
 from counterseal.registry.identities import Credential, User, without_hashes
 from counterseal.registry.records import (
     Deprecation,
@@ -141,6 +142,10 @@ def _parsed(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
             without = frozenset(what["without"]) if change.op is Op.GRANT else frozenset()
             return change._replace(tool=grant.tool, grant=grant, without=without)
         case Op.KEY:
+            try:
+                check_tenant("tenant", what["key"]["tenant"])
+            except ValueError:
+                return change  # issued before such names were refused: the key is not in force
             return change._replace(credential=Credential.of(what["key"], **about))
         case Op.UNKEY:
             return change._replace(revoked_key=what["key_id"])

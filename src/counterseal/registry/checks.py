@@ -20,6 +20,7 @@ from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.tool_context import Context
 from counterseal.errors import ContractError, Problem, Severity
+from counterseal.proposal import check_tenant
 from counterseal.registry.records import Grant, RegistryRecord
 
 Versions = Callable[[str], Sequence[RegistryRecord]]
@@ -274,6 +275,12 @@ def grant_problems(
 def _grant_problem(
     grant: Grant, versions: Sequence[RegistryRecord], now: datetime, fresh: set[int]
 ) -> Problem | None:
+    if grant.tenant is not None:
+        try:
+            check_tenant("tenant", grant.tenant)
+        except ValueError as error:
+            fault, _, fix = str(error).partition("; ")
+            return _refused(grant, "grant-tenant-invalid", fault, f"{fix[:1].upper()}{fix[1:]}.")
     if not versions:
         fix = "Check the name, or register the tool together with the grant."
         return _refused(grant, "grant-tool-unknown", "the tool is not registered", fix)

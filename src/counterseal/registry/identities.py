@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import exported
 from counterseal.errors import RegistryError
-from counterseal.proposal import Principal, text_set
+from counterseal.proposal import Principal, check_tenant, folded, text_set
 from counterseal.registry.records import is_aware, iso
 
 MARK: Final = "cs_key_"
@@ -78,7 +78,7 @@ def key_id_in(text: str) -> str:
 
 def reserved(principal: Principal) -> str | None:
     """Return why this agent name is not allowed, or None. Some names are Counterseal's own."""
-    name = principal.agent.casefold()
+    name = folded(principal.agent)
     if name == "counterseal" or name.startswith("counterseal."):
         return "agent: names that begin with `counterseal.` are reserved"
     return None
@@ -171,11 +171,6 @@ _STAMP: Final = re.compile(r"[0-9a-f]{16}")
 _PASSWORD_HASH: Final = re.compile(r"\$argon2id\$[!-~]{20,300}")
 
 
-def folded(name: str) -> str:
-    """Return the form of a name for comparisons: names are case-insensitive."""
-    return name.strip().lower()[:200]
-
-
 def new_stamp() -> str:
     """Return a new stamp, which ends all sessions with the old one."""
     return secrets.token_hex(8)
@@ -250,7 +245,7 @@ class User:
             raise RegistryError(
                 "name: must be 1 to 100 ASCII letters and digits, with . _ @ + - after the first"
             )
-        if self.name.lower().split(".")[0] == "counterseal":
+        if folded(self.name).split(".")[0] == "counterseal":
             raise RegistryError("name: names that begin with `counterseal` are reserved")
         if not _is(_PASSWORD_HASH, self.hash) or not _is(_STAMP, self.stamp):
             raise RegistryError("password: the hash or the stamp is not valid")
@@ -276,6 +271,10 @@ class User:
             raise RegistryError("expires_at: is in the past")
         if key.tenant == "*" or not (self.tenants.keys() & {key.tenant, "*"}):
             raise RegistryError(f"tenant: {self.name} has no role in {key.tenant!r}")
+        try:
+            check_tenant("tenant", key.tenant)
+        except ValueError as error:
+            raise RegistryError(str(error)) from None
         return replace(self, keys=(*self.keys, key))
 
     def without_key(self, key_id: str) -> User:

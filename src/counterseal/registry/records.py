@@ -20,7 +20,7 @@ from counterseal.contract.declare import Tool
 from counterseal.contract.effects import EFFECTS, Effect, RiskClass
 from counterseal.contract.model import Contract, Lifecycle, LifecycleStatus
 from counterseal.errors import GrantError, RegistryError
-from counterseal.proposal import RiskLevel, text_set
+from counterseal.proposal import RiskLevel, check_tenant, text_set
 
 
 class Reason(StrEnum):
@@ -212,7 +212,9 @@ def setting_errors(
         ("allowed_tenants", allowed_tenants),
     ):
         try:
-            text_set(name, value)
+            items = text_set(name, value)
+            for item in items if name == "allowed_tenants" else ():
+                check_tenant(name, item)
         except (TypeError, ValueError) as error:
             errors[name] = str(error).removeprefix(f"{name} ")
     percentage = percentage_error(rollout_percentage)

@@ -83,6 +83,19 @@ async def test_roles_are_set_in_one_tenant_and_kept_in_others(accounts, ada):
         await accounts.set_roles("ada", "globex", "admin", reason="x")
 
 
+async def test_role_or_key_of_a_tenant_that_looks_like_another_is_refused(accounts, ada, password):
+    changes = (
+        accounts.add("bob", password, {"acme corp": ["viewer"]}, reason="x"),
+        accounts.set_roles("ada", "acme\u200b", ["viewer"], reason="x"),
+    )
+    for change in changes:
+        with pytest.raises(RegistryError, match=r"^tenant must not contain .*; use letters"):
+            await change
+    await accounts.set_roles("ada", "*", ["viewer"], reason="x")
+    with pytest.raises(RegistryError, match=r"^tenant must not contain a space"):
+        await accounts.issue_key("ada", "acme ", reason="x")
+
+
 async def test_key_is_for_the_only_tenant_or_the_one_that_is_named(accounts, ada):
     text, key = await accounts.issue_key("ada", reason="a script")
     assert read_person_key(text).key_id == key.key_id

@@ -73,6 +73,22 @@ def test_requester_and_approver_are_never_the_same_person(demand):
         assert may_vote(asked, request(), voter("u_8"), now=1) is None
 
 
+@pytest.mark.parametrize("asks", ["U_7", " u_7", "\uff55_7", "u_7\u200b"])
+def test_one_person_under_two_spellings_is_still_the_requester(demand, asks):
+    for asked in (request(user=asks), request(agent=asks, user=None)):
+        for name in ("u_7", "U_7"):
+            assert may_vote(demand(), asked, voter(name), now=1) is Objection.REQUESTER
+    consent = demand(approvers=1, pattern=Pattern.USER_CONSENT)
+    assert may_vote(consent, request(user=asks), voter("u_7"), now=1) is None
+
+
+def test_one_person_under_two_spellings_has_one_vote(demand):
+    two = demand(approvers=2)
+    assert may_vote(two, request(vote("Ann")), voter("ann"), now=1) is Objection.VOTED
+    assert counted(two, vote("Ann"), vote("ann")) is Tally.WAITING
+    assert counted(two, vote("Ann"), vote("bob")) is Tally.APPROVED
+
+
 def test_consent_is_the_users_own_and_nobody_elses(demand):
     consent = demand(approvers=1, pattern=Pattern.USER_CONSENT)
     assert may_vote(consent, request(), voter("u_7"), now=1) is None

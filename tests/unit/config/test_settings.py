@@ -89,6 +89,18 @@ def test_nearest_file_above_is_found(tmp_path):
         ),
         ("[agents.bot]\ntenant = ''\n", "./counterseal.toml: agents.bot.tenant: "),
         (
+            "[agents.bot]\ntenant = 'acme corp'\n",
+            "./counterseal.toml: agents.bot.tenant: a tenant's name must not contain a space",
+        ),
+        (
+            '[tenants."ac\u200bme"]\n',
+            "./counterseal.toml: tenants.ac\u200bme: a tenant's name must not contain the inv",
+        ),
+        (
+            "[[grants]]\nagent = 'a'\ntool = 't'\ntenant = 'acme '\n",
+            "./counterseal.toml: grants.0.tenant: a tenant's name must not contain a space",
+        ),
+        (
             "[tenants.acme.budgets]\nseconds = 3\n",
             "./counterseal.toml: tenants.acme.budgets.seconds: unknown setting; allowed in [ten",
         ),

@@ -202,3 +202,11 @@ async def test_stored_key_that_can_not_be_understood_stops_the_worker(here, dama
     what["key"] = {**what["key"], **damage}
     with pytest.raises(StoreError, match="change 1 "):
         Worker(None, clock).registry.apply(1, what)
+
+
+async def test_key_of_a_tenant_whose_name_was_allowed_once_is_not_in_force(here):
+    await here.operator.issue_key(BOT, reason="x")
+    _, what = (await here.store.changes(0))[0]
+    registry = Registry()
+    registry.apply(1, {**what, "key": {**what["key"], "tenant": "acme corp"}})
+    assert (registry.stored, registry.credentials) == (1, ())

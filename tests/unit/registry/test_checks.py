@@ -203,6 +203,7 @@ def test_problem_of_a_decorated_function_says_where_it_stands():
         ("enabled", "yes"),
         ("allowed_agent_roles", "clerk"),
         ("allowed_tenants", [""]),
+        ("allowed_tenants", ["acme corp"]),
         ("allowed_tenants", None),
         ("rollout_percentage", -1),
         ("rollout_percentage", 101),

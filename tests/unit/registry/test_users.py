@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.errors import RegistryError, StoreError
+from counterseal.proposal import folded
 from counterseal.registry import Registry, RegistryChange
 from counterseal.registry.identities import (
     MARK,
     MOST_KEYS,
     PersonalKey,
     User,
-    folded,
     new_key,
     new_stamp,
     person_key_text,
@@ -235,3 +235,9 @@ def test_stored_user_that_can_not_be_understood_stops_the_worker_and_shows_no_ha
 @given(st.text(max_size=300))
 def test_folding_is_done_once(text):
     assert folded(folded(text)) == folded(text)
+
+
+def test_user_of_a_tenant_whose_name_was_allowed_once_can_still_be_read():
+    registry = Registry()
+    registry.apply(1, change(did="added", user=user(tenants={"acme corp": ["viewer"]}).stored()))
+    assert registry.user("ada").tenants == {"acme corp": {"viewer"}}

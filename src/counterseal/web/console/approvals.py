@@ -24,6 +24,7 @@ from counterseal.contract.approval_terms import Then
 from counterseal.contract.effects import RiskClass
 from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError
+from counterseal.proposal import folded
 from counterseal.views.approvals import ApprovalRow, confirmation
 from counterseal.views.base import Page
 from counterseal.web.console.page_request import (
@@ -196,8 +197,8 @@ async def result(request: PageRequest) -> Response:
 
 
 def _own_vote(request: PageRequest, packet: Packet | None) -> str | None:
-    votes = packet.votes if packet else ()
-    own = (vote.decision.value for vote in votes if vote.approver == request.person.name)
+    votes, me = packet.votes if packet else (), folded(request.person.name)
+    own = (vote.decision.value for vote in votes if folded(vote.approver) == me)
     return next(own, None)
 
 
