@@ -8,7 +8,6 @@ made a span of the call, that span gets the attributes, and there is no second o
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import re
 import secrets
@@ -129,7 +128,7 @@ class Telemetry:
     def fingerprint(self, tenant: str, value: str) -> str:
         """Return a per-tenant HMAC of a value, from which the value can't be guessed."""
         text = f"{tenant}\0{value}".encode(errors="replace")
-        return hmac.new(self._key, text, hashlib.sha256).hexdigest()[:16]
+        return hmac.digest(self._key, text, "sha256").hex()[:16]
 
     def _span(self, call: Finished) -> None:
         tracer = trace.get_tracer("counterseal")

@@ -26,6 +26,8 @@ MAX_REFUSED_BYTES: Final = 8 * 1024
 """What is kept of a refused proposal: anybody who may propose can have one refused."""
 MAX_BYTES: Final = 256 * 1024
 _DAY: Final = 86_400.0
+_UNTRUSTED: Final = ("effective", "proposal", "config", "run", "target")
+"""What a secret may be in, beside the arguments."""
 
 
 class Capture(NamedTuple):
@@ -183,30 +185,47 @@ def kept_for(call: Call, services: CallServices) -> float | None:
 
 
 def _packed(call: Call, services: CallServices, most: int) -> bytes:
-    redact, ctx = services.redactor.redact, call.ctx
-    arguments, redactions = redact(_given(ctx))
-    text = to_json(arguments, fallback=json_default, inf_nan_mode="constants")
+    """Return the proposal as JSON, redacted, with at most so many bytes of its arguments."""
+    ctx, capture, redactor = call.ctx, _capture(call), services.redactor
+    if ctx.arguments is not EMPTY:  # they could be parsed, so that they have a JSON form
+        raw = _json(capture._asdict())
+        if len(raw) <= most and not redactor.suspects(raw):
+            return raw
+    arguments, redactions = redactor.redact(capture.arguments)
+    text = _json(arguments)
     cut = len(text) > most
+    others, _ = redactor.redact({name: getattr(capture, name) for name in _UNTRUSTED})
     if cut:
-        arguments = text[:most].decode(errors="ignore")
+        arguments, others["effective"] = text[:most].decode(errors="ignore"), None
+    found = [redaction.record() for redaction in redactions]
+    clean = capture._replace(arguments=arguments, cut=cut, redactions=found, **others)
+    return _json(clean._asdict())
+
+
+def _capture(call: Call) -> Capture:
+    """Return the proposal as it was decided, before anything of it is redacted."""
+    ctx = call.ctx
     record = ctx.record
-    capture = Capture(
-        arguments=arguments,
-        effective=redact(dict(ctx.arguments))[0] if ctx.corrections and not cut else None,
-        cut=cut,
-        redactions=[redaction.record() for redaction in redactions],
-        proposal=redact(_as_given(ctx))[0],
+    return Capture(
+        arguments=_given(ctx),
+        effective=dict(ctx.arguments) if ctx.corrections else None,
+        cut=False,
+        redactions=[],
+        proposal=_as_given(ctx),
         principal=_principal(ctx),
         contract_hash=None if record is None else record.contract.hash,
         policy_version=call.policy_version,
-        config=redact(dict(ctx.config_shown))[0],
-        run=redact(_run(ctx))[0],
+        config=dict(ctx.config_shown),
+        run=_run(ctx),
         memory=_memory(ctx),
-        target=redact(ctx.before)[0],
+        target=ctx.before,
         version_seen=ctx.version_seen,
         now=ctx.now,
     )
-    return to_json(capture._asdict(), fallback=json_default, inf_nan_mode="constants")
+
+
+def _json(value: Any) -> bytes:
+    return to_json(value, fallback=json_default, inf_nan_mode="constants")
 
 
 def unpack_capture(raw: bytes) -> Capture:

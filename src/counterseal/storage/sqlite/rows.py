@@ -277,7 +277,7 @@ def write(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows, links: Sequence[
     if rows.refusals.changes or rows.due.changes or rows.sessions.changes:
         _write_more(cursor, rows)
     if rows.vault:
-        cursor.executemany(_Q["keep"], [_kept(row, rows.now) for row in rows.vault])
+        _put(cursor, _Q["keep"], [_kept(row, rows.now) for row in rows.vault])
     if rows.forgotten:
         cursor.executemany(_Q["forget"], rows.forgotten)
     if rows.registry_changes:
@@ -426,6 +426,6 @@ def _write_more(cursor: sqlite3.Cursor, rows: Rows) -> None:
             cursor.execute(_Q["save_session"], session_columns(row))
 
 
-def _kept(row: VaultRow, now: float) -> tuple[Any, ...]:
-    end = None if row.keep_for is None else now + row.keep_for
-    return (row.tenant, row.pointer, row.raw, now, end)
+def _kept(row: VaultRow, now: float) -> DbRow:
+    end = NULL if row.keep_for is None else now + row.keep_for
+    return (row.tenant, row.pointer, blob(row.raw), now, end)
