@@ -8,19 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any, Unpack
 
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.terms import Choice, Voter
-from counterseal.clocks import boottime
 from counterseal.contract.declare import Tool, ToolOptions, set_option
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract
 from counterseal.contract.tool_context import Context
-from counterseal.execution.attempt import LocalServices
+from counterseal.execution.attempt import AttemptRequest, LocalServices, Provision
 from counterseal.execution.executor import Executor
-from counterseal.masking import NO_MASK
 from counterseal.operations.approver import Approver
 from counterseal.proposal import Principal
 from counterseal.registry import Grant
@@ -143,18 +140,9 @@ def context(
     about = Context(
         principal=principal or someone(), **{"run_id": "run_1", "call_id": "call_1", **fields}
     )
-    seconds = contract.runtime.timeout_ms / 1000
-    services = LocalServices(
-        about,
-        tool=contract.name,
-        egress=Egress.of(contract),
-        seconds=seconds,
-        until=boottime() + seconds,
-        mask=NO_MASK,
-        clients=executor.clients,
-        directory=partial(executor.directory, about, contract.name),
-    )
-    return replace(about, services=services)
+    work = AttemptRequest({}, lambda: about, contract.runtime.timeout_ms / 1000)
+    provision = Provision(contract.name, Egress.of(contract), executor.clients, executor.directory)
+    return replace(about, services=LocalServices(work, provision))
 
 
 async def _no_pause(_seconds: float) -> None:

@@ -88,78 +88,77 @@ TOO_LATE: Final[ContextVar[Callable[[], str]]] = ContextVar("counterseal_too_lat
 """Returns why the call that runs in this context may send nothing any more; empty if it may."""
 
 
+class Provision(NamedTuple):
+    """What the executor provides to every call of one tool."""
+
+    tool: str
+    egress: Egress
+    clients: Callable[[], Clients]
+    directory: Callable[[Context, str], Path]
+    own_clients: bool = False
+    """True if each call makes and closes its clients, because it has its own event loop."""
+
+
 class LocalServices:
     """The services of one call, each made on first use. `close` ends them with the call."""
 
     cancelled = False
 
-    def __init__(
-        self,
-        about: Context,
-        *,
-        tool: str,
-        egress: Egress,
-        seconds: float,
-        until: float,
-        mask: Mask,
-        clients: Callable[[], Clients],
-        directory: Callable[[], Path],
-        tell: ProgressCallback | None = None,
-        lapsed: Callable[[], bool] = lambda: False,
-        own_clients: bool = False,
-    ) -> None:
-        self._about = about
-        self._tool = tool
-        self._egress = egress
-        self._seconds = seconds
-        self._until = until
+    def __init__(self, work: AttemptRequest, provision: Provision) -> None:
+        self._work = work
+        self._provision = provision
+        self._until = boottime() + work.seconds
         """The deadline, as a moment of `boottime`."""
-        self._lapsed = lapsed
-        self.mask = mask
-        self._make_clients = clients
-        self._own_clients = own_clients
+        self.mask = NO_MASK
+        """Masks the credentials of the call, once they are known."""
         self._closed = False
-        self._directory = directory
-        self._tell = tell
-        self._loop = None if tell is None else asyncio.get_running_loop()
+        self._tell = work.tell
+        self._loop = None if work.tell is None else asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
     @cached_property
+    def about(self) -> Context:
+        """The call, without these services."""
+        return self._work.context()
+
+    @cached_property
     def http(self) -> httpx.AsyncClient:
-        return self._clients.client(self._egress, self.too_late, seconds=self._seconds)
+        seconds = self._work.seconds
+        return self._clients.client(self._provision.egress, self.too_late, seconds=seconds)
 
     @cached_property
     def sync_http(self) -> httpx.Client:
-        return self._clients.sync_client(self._egress, self.too_late, seconds=self._seconds)
+        seconds = self._work.seconds
+        return self._clients.sync_client(self._provision.egress, self.too_late, seconds=seconds)
 
     def too_late(self) -> str:
         """Return why nothing may be sent any more; empty if it may."""
         if boottime() >= self._until:
             return "the call's deadline has passed"
         lapsed = "the call's lease may have lapsed, and another worker may execute it"
-        return lapsed if self._lapsed() else ""
+        return lapsed if self._work.lapsed() else ""
 
     @cached_property
     def _clients(self) -> Clients:
         if self._closed:
             raise RuntimeError("the call has ended, and its HTTP clients are closed")
-        return self._make_clients()
+        return self._provision.clients()
 
     @cached_property
     def files(self) -> Files:
-        return Files(self._directory())
+        return Files(self._provision.directory(self.about, self._provision.tool))
 
     @cached_property
     def log(self) -> logging.LoggerAdapter[Any]:
-        about = self._about
+        about = self.about
         ids = {"tenant": about.tenant, "run_id": about.run_id, "call_id": about.call_id}
-        return call_logger(self.mask, **ids, tool=self._tool)
+        return call_logger(self.mask, **ids, tool=self._provision.tool)
 
     def progress(self, done: float, total: float | None, message: str) -> None:
         tell = self._tell  # another thread may close the services at the same time
         if tell is None or self.cancelled:
             return
-        report = progress_of(self._about.call_id, done, total, message, self.mask)
+        report = progress_of(self.about.call_id, done, total, message, self.mask)
         if threading.get_ident() == self._thread:
             tell(report)
         elif self._loop is not None and not self._loop.is_closed():
@@ -176,7 +175,7 @@ class LocalServices:
                 await self.http.aclose()
             if "sync_http" in made:
                 self.sync_http.close()
-            if self._own_clients and clients is not None:
+            if self._provision.own_clients and clients is not None:
                 await clients.aclose()
         except Exception:
             self.log.warning("a connection could not be closed", exc_info=True)

@@ -18,11 +18,10 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
-from counterseal.clocks import boottime
 from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.egress import Egress
@@ -31,7 +30,13 @@ from counterseal.contract.outputs import Partial
 from counterseal.contract.tool_context import Config, Context, RefusedError, Secret, State
 from counterseal.errors import IsolationError, SpokenError
 from counterseal.execution import http, in_process, logs
-from counterseal.execution.attempt import AttemptRequest, LocalServices, Outcome, progress_of
+from counterseal.execution.attempt import (
+    AttemptRequest,
+    LocalServices,
+    Outcome,
+    Provision,
+    progress_of,
+)
 from counterseal.execution.failures import Fault, describe, judge, said_unsent
 from counterseal.execution.files import directory_for
 from counterseal.execution.http import UnsendableError
@@ -39,7 +44,7 @@ from counterseal.execution.in_process import Threads
 from counterseal.execution.isolation.messages import FunctionAddress, IsolatedJob, Reply, address_of
 from counterseal.execution.isolation.pool import Sandboxes, Workers
 from counterseal.execution.secrets import Credentials, Secrets
-from counterseal.masking import NO_MASK, Mask
+from counterseal.masking import Mask
 
 if TYPE_CHECKING:
     from counterseal.execution.network import Clients, Network
@@ -201,15 +206,6 @@ def _takes_nested(contract: Contract) -> bool:
     return not all(isinstance(field, Mapping) and field.get("type") in _FLAT for field in fields)
 
 
-class Injected(NamedTuple):
-    """The values that one attempt adds to the arguments, and the services behind them."""
-
-    context: Context
-    values: Mapping[str, Any]
-    mask: Mask
-    services: LocalServices
-
-
 class Runner:
     """A tool that is ready to run."""
 
@@ -235,36 +231,42 @@ class Runner:
         marks = tool.injected.items()
         self.secrets = {name: mark.name for name, mark in marks if isinstance(mark, Secret)}
         self._masked: tuple[dict[str, str], Mask] | None = None
+        apart = self.where is Where.LOOP
+        clients = executor.own_clients if apart else executor.clients
+        self.provision = Provision(
+            contract.name, self.egress, clients, executor.directory, own_clients=apart
+        )
 
     async def run(self, work: AttemptRequest) -> Outcome:
         """Make one attempt."""
         self.executor.settle_here()
-        loop = asyncio.get_running_loop()
-        until = loop.time() + work.seconds
-        given: Injected | None = None
+        services = LocalServices(work, self.provision)
         try:
-            async with asyncio.timeout_at(until):
-                given = await self._injected(work)
-            work = work._replace(seconds=until - loop.time())
-            job = None if self.address is None else _job_of(self, self.address, work, given)
-            arguments = {} if job else {**self.tool.binder(work.arguments), **given.values}
+            if self.secrets:
+                work, values = await self._unlock(work, services)
+            else:
+                values = {}
+            injected = self._injected(services, values) if self.tool.injected else {}
+            job = None
+            if self.address is not None:
+                job = _job_of(self, self.address, work, injected, services.about)
+            arguments = {} if job else {**self.tool.binder(work.arguments), **injected}
         except asyncio.CancelledError:
             return _NEVER_BEGAN
         # Binding runs the tool's own types, and resolving a secret the operator's code.
         except Exception as error:  # noqa: BLE001 - whatever it was, the tool was not started
-            mask = given.mask if given else NO_MASK
-            return self.failed(error, mask)._replace(began=False)
+            return self.failed(error, services.mask)._replace(began=False)
         if job is not None:
-            return await _run_isolated(self, job, work, given)
-        ended = await self._run(arguments, work, given)
+            return await _run_isolated(self, job, work, services)
+        ended = await self._run(arguments, work.seconds, services)
         if self.where is not Where.LOOP:
-            await given.services.close()
-        return self._outcome(ended, given.mask)
+            await services.close()
+        return self._outcome(ended, services.mask)
 
     async def _run(
-        self, arguments: Mapping[str, Any], work: AttemptRequest, given: Injected
+        self, arguments: Mapping[str, Any], seconds: float, services: LocalServices
     ) -> in_process.Ended:
-        function, services = self.tool.function, given.services
+        function = self.tool.function
         try:
             if self.where is Where.DIRECT:
                 return in_process.Ended(function(**arguments))
@@ -275,9 +277,9 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
             return in_process.Ended(error=error)
         if self.where is Where.TASK:
-            return await in_process.in_task(running, seconds=work.seconds, services=services)
+            return await in_process.in_task(running, seconds=seconds, services=services)
         call: Callable[[], Any] = partial(function, **arguments)
-        more: dict[str, Any] = {"threads": self.executor.threads, "seconds": work.seconds}
+        more: dict[str, Any] = {"threads": self.executor.threads, "seconds": seconds}
         if self.where is Where.LOOP:
             own = _OwnLoop(call, services)
             call, more["stop"] = own.run, own.stop
@@ -286,43 +288,33 @@ class Runner:
         except IsolationError as error:  # no thread is available
             return in_process.Ended(error=error, began=False)
 
-    async def _injected(self, work: AttemptRequest) -> Injected:
-        """Return the values of marked parameters. Credentials are resolved here, not before."""
-        about, until = work.context(), boottime() + work.seconds
-        get = self.executor.credentials.get
-        values = {name: await get(about.tenant, name) for name in set(self.secrets.values())}
-        mask = self._mask_of(values)
-        apart = self.where is Where.LOOP
-        services = LocalServices(
-            about,
-            tool=self.contract.name,
-            egress=self.egress,
-            seconds=work.seconds,
-            until=until,
-            mask=mask,
-            clients=self.executor.own_clients if apart else self.executor.clients,
-            own_clients=apart,
-            directory=partial(self.executor.directory, about, self.contract.name),
-            tell=work.tell,
-            lapsed=work.lapsed,
-        )
-        context = replace(about, services=services)
-        injected: dict[str, Any] = {}
+    async def _unlock(
+        self, work: AttemptRequest, services: LocalServices
+    ) -> tuple[AttemptRequest, dict[str, str]]:
+        """Resolve credentials: here, not before. Returns them, and the work with the time left."""
+        loop, get = asyncio.get_running_loop(), self.executor.credentials.get
+        until, tenant = loop.time() + work.seconds, services.about.tenant
+        async with asyncio.timeout_at(until):
+            values = {name: await get(tenant, name) for name in set(self.secrets.values())}
+        services.mask = self._mask_of(values)
+        return work._replace(seconds=until - loop.time()), values
+
+    def _injected(self, services: LocalServices, secrets: Mapping[str, str]) -> dict[str, Any]:
+        """Return the values of marked parameters."""
+        about, injected = services.about, dict[str, Any]()
         for name, mark in self.tool.injected.items():
             if isinstance(mark, Secret):
-                injected[name] = values[mark.name]
+                injected[name] = secrets[mark.name]
             elif isinstance(mark, Config):
                 injected[name] = about.config.get(mark.key)
             elif isinstance(mark, State):
                 injected[name] = about.state.get(mark.key)
             else:
-                injected[name] = context
-        return Injected(context, injected, mask, services)
+                injected[name] = replace(about, services=services)
+        return injected
 
     def _mask_of(self, values: dict[str, str]) -> Mask:
         """Return the mask of these credentials; it is rebuilt only when one has changed."""
-        if not values:
-            return NO_MASK
         if self._masked is None or self._masked[0] != values:
             self._masked = (values, Mask(values))
         return self._masked[1]
@@ -394,10 +386,10 @@ class _OwnLoop:
 
 
 async def _run_isolated(
-    runner: Runner, job: IsolatedJob, work: AttemptRequest, given: Injected
+    runner: Runner, job: IsolatedJob, work: AttemptRequest, services: LocalServices
 ) -> Outcome:
     """Run the job in its process or sandbox, and turn the reply into an outcome."""
-    call_id, mask = given.context.call_id, given.mask
+    call_id, mask = services.about.call_id, services.mask
 
     def tell(kind: str, content: Any) -> None:
         if kind == "progress" and work.tell is not None:
@@ -406,7 +398,7 @@ async def _run_isolated(
         elif kind == "log":
             level, text = content
             level = level if isinstance(level, int) else logging.INFO
-            given.services.log.log(level, "%s", text)
+            services.log.log(level, "%s", text)
 
     sandboxed = runner.where is Where.SANDBOX
     pool = runner.executor.sandboxes if sandboxed else runner.executor.workers
@@ -415,31 +407,33 @@ async def _run_isolated(
     # From here on the tool may have started, whatever failed between it and this process.
     except Exception as error:  # noqa: BLE001 - the outcome is unknown, and must be recorded
         return runner.failed(error, mask)._replace(answered=False)
-    return _isolated_outcome(runner, reply, given)._replace(interrupted=reply.interrupted)
+    return _isolated_outcome(runner, reply, mask)._replace(interrupted=reply.interrupted)
 
 
 def _job_of(
-    runner: Runner, address: FunctionAddress, work: AttemptRequest, given: Injected
+    runner: Runner,
+    address: FunctionAddress,
+    work: AttemptRequest,
+    injected: Mapping[str, Any],
+    about: Context,
 ) -> IsolatedJob:
     """Return the call as plain data. Raise ValueError for values that have no JSON form."""
     context_params = [name for name, mark in runner.tool.injected.items() if mark is Context]
-    injected = {k: value for k, value in given.values.items() if k not in context_params}
-    about = replace(given.context, services=None)
+    values = {name: value for name, value in injected.items() if name not in context_params}
     return IsolatedJob(
         address=address,
         arguments=to_jsonable_python(dict(work.arguments)),
-        injected=to_jsonable_python(injected),
+        injected=to_jsonable_python(values),
         context_params=tuple(context_params),
         context=to_jsonable_python(about),
         egress=runner.egress.record(),
         files=str(runner.executor.directory(about, runner.contract.name)),
         memory_mb=runner.contract.memory_mb,
-        secrets={name: given.values[param] for param, name in runner.secrets.items()},
+        secrets={name: injected[param] for param, name in runner.secrets.items()},
     )
 
 
-def _isolated_outcome(runner: Runner, reply: Reply, given: Injected) -> Outcome:
-    mask = given.mask
+def _isolated_outcome(runner: Runner, reply: Reply, mask: Mask) -> Outcome:
     trace = mask.text(reply.trace)
     if reply.kind == "value":
         return Outcome(Code.SUCCESS, reply.value, mask=mask)

@@ -176,10 +176,7 @@ async def in_task(
     running: Coroutine[Any, Any, Any], *, seconds: float, services: LocalServices
 ) -> Ended:
     """Run a coroutine in its own task, so that it can be abandoned at the deadline."""
-    context = copy_context()
-    context.run(ACTIVE.set, services.mask)
-    context.run(TOO_LATE.set, services.too_late)
-    task = asyncio.get_running_loop().create_task(_contained(running), context=context)
+    task = asyncio.get_running_loop().create_task(_contained(running, services))
     interrupted = await _within(task, seconds, services, task.cancel)
     if not task.done():
         task.add_done_callback(_dropped)
@@ -190,7 +187,7 @@ async def in_task(
         return Ended(error=asyncio.CancelledError("the tool cancelled itself"))
     error = task.exception()
     ended = Ended(error=error) if error is not None else task.result()
-    return ended._replace(interrupted=interrupted)
+    return ended._replace(interrupted=True) if interrupted else ended
 
 
 def _nothing() -> None:
@@ -247,8 +244,7 @@ async def _within(
     """Wait until the deadline, then stop the function. Return True if the caller was cancelled."""
     interrupted = False
     try:
-        await asyncio.wait({running}, timeout=max(0.0, seconds))
-        if running.done():
+        if await _ends(running, seconds):
             return False
     except asyncio.CancelledError:
         interrupted = True
@@ -259,10 +255,33 @@ async def _within(
     services.cancelled = True
     stop()
     try:
-        await asyncio.wait({running}, timeout=GRACE)
+        await _ends(running, GRACE)
     except asyncio.CancelledError:
         interrupted = True
     return interrupted
+
+
+async def _ends(running: asyncio.Future[Any], seconds: float) -> bool:
+    """Wait until a future is done, and return True; False when so many seconds have passed.
+
+    It is not cancelled with its caller. `asyncio.wait` does the same for many futures, at more than
+    twice the cost.
+    """
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+
+    def wake(_: object) -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    running.add_done_callback(wake)
+    timer = loop.call_later(seconds, wake, None)
+    try:
+        await woken
+    finally:
+        timer.cancel()
+        running.remove_done_callback(wake)
+    return running.done()
 
 
 def _dropped(late: asyncio.Future[Any]) -> None:
@@ -271,8 +290,10 @@ def _dropped(late: asyncio.Future[Any]) -> None:
         late.exception()
 
 
-async def _contained(running: Coroutine[Any, Any, Any]) -> Ended:
+async def _contained(running: Coroutine[Any, Any, Any], services: LocalServices) -> Ended:
     """Return a tool's exception as data: the event loop would let SystemExit through."""
+    ACTIVE.set(services.mask)
+    TOO_LATE.set(services.too_late)
     try:
         return Ended(await running)
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):

@@ -14,7 +14,7 @@ import pytest
 from counterseal import Context, Contract, Grant, Proposal, Runtime, tool
 from counterseal.codes import Code
 from counterseal.config.discovery import import_files
-from counterseal.execution import attempt, executor
+from counterseal.execution import attempt
 from counterseal.testing import runtime_for, someone
 from tests.waiting import until
 
@@ -413,7 +413,6 @@ async def test_a_request_tool_whose_deadline_passed_is_certainly_not_sent(server
     contract = bound(server, "/echo", effect="draft", runtime={"timeout_ms": 60_000})
     moments = iter([0.0, 100.0])
     monkeypatch.setattr(attempt, "boottime", lambda: next(moments))
-    monkeypatch.setattr(executor, "boottime", lambda: next(moments))
     async with runtime_with(contract) as runtime:
         seen = await runtime.submit(ask("call_it", {"amount": 7}), someone())
     assert (seen.code, server.requests) == (Code.TIMEOUT, [])
@@ -430,7 +429,6 @@ async def test_a_tool_that_may_have_done_more_before_its_deadline_passed_is_in_d
 
     moments = iter([0.0, 100.0])
     monkeypatch.setattr(attempt, "boottime", lambda: next(moments))
-    monkeypatch.setattr(executor, "boottime", lambda: next(moments))
     async with runtime_for(charge) as runtime:
         seen = await runtime.submit(ask("charge"), someone())
     assert (seen.code, server.requests) == (Code.TIMEOUT, [])
