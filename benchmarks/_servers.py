@@ -29,13 +29,9 @@ class Served(NamedTuple):
     """What its tools' names begin with."""
 
     def cpu(self) -> float:
-        """Seconds of a processor that it has taken so far; 0 where the system does not tell."""
-        try:
-            text = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii")
-        except OSError:
-            return 0.0
-        user, system = text.rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        """Return the processor time that the server has taken so far, in seconds."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import _http_servers as servers
+from benchmarks import _bare_endpoint
 from benchmarks._house.environments import Unavailable
 from benchmarks._house.house import House, Party
 from benchmarks._house.rows import Row
@@ -88,7 +88,7 @@ def rows(kind: str) -> list[Row]:
 async def bench(house: House) -> None:
     with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as folder:
         port = free_port()
-        command = [sys.executable, servers.__file__, "bare", str(port)]
+        command = [sys.executable, _bare_endpoint.__file__, str(port)]
         with server(command, port, Path(folder)):
             os.environ[task.URL] = f"http://127.0.0.1:{port}/notices"
             for kind in KINDS:

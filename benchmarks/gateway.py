@@ -1,10 +1,10 @@
-"""Calls through the gateway, beside others before the same upstream, and beside no proxy at all.
+"""Calls through the gateway, beside other proxies of the same upstream, and beside no proxy.
 
-Everybody speaks streamable HTTP on loopback and has a process of their own: the gateway, which
-takes each call through every gate and onto record; FastMCP's proxy as it comes, which connects anew
-for every request, and over one connection; IBM ContextForge as it comes, and with sessions that it
-keeps; the upstream itself. They take turns. `echo` changes nothing; `slow` takes 20 ms; `note`
-changes something, so that two durable commits are in each of the gateway's calls.
+All speak streamable HTTP on loopback, each in a process of its own: the gateway, which takes each
+call through every gate and onto the record; FastMCP's proxy with its defaults, which connects anew
+for every request, and over one connection; IBM ContextForge with its defaults, and with stateful
+sessions; the upstream itself. They take turns. `echo` is a read; `slow` takes 20 ms; `note` is a
+change, so that each of the gateway's calls has two durable commits. The client is the MCP SDK's.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks._gateway_load import Cell
-from benchmarks._gateway_parties import (
+from benchmarks._house.house import House
+from benchmarks._house.rows import Row
+from benchmarks._load import LEGACY, MODERN, SDK_CLIENT, Load, compare
+from benchmarks._served_parties import (
     DIRECT,
     FASTMCP,
     FASTMCP_SHARED,
@@ -26,90 +28,69 @@ from benchmarks._gateway_parties import (
     GATEWAY,
     parties,
 )
-from benchmarks._gateway_wire import LEGACY, MODERN
-from benchmarks._house.house import House
-from benchmarks._house.rows import Row
-from benchmarks._servers import Served
 
 BUSY = 32
-AS_THEY_COME, FASTEST = 20.0, 3.0
-"""How many times their calls a second are wanted."""
-PROXIES = {
-    "fastmcp": (FASTMCP, AS_THEY_COME),
-    "fastmcp-shared": (FASTMCP_SHARED, FASTEST),
-    "contextforge": (FORGE, AS_THEY_COME),
-    "contextforge-stateful": (FORGE_STATEFUL, FASTEST),
+PROXIES = {  # party: its name in a row's key, and the ratios to reach and to aim at
+    FASTMCP: ("fastmcp", None, None),
+    FASTMCP_SHARED: ("fastmcp-shared", 2.0, 5.0),
+    FORGE: ("contextforge", None, None),
+    FORGE_STATEFUL: ("contextforge-stateful", 10.0, 25.0),
 }
+LOADS = (
+    Load(SDK_CLIENT, "echo", BUSY, LEGACY),
+    Load(SDK_CLIENT, "echo", BUSY, MODERN),
+    Load(SDK_CLIENT, "note", BUSY, LEGACY),
+)
+ADDED = (  # what the gateway adds to one caller's call
+    ("slow", "An upstream of 20 ms without the gateway", 1.15, 1.05),
+    ("echo", "An instant upstream without the gateway", 4.0, 2.0),
+)
 
 
 async def bench(house: House) -> None:
     with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name:
+        folder = Path(name)
         async with AsyncExitStack() as stack:
-            those = await parties(house, stack, Path(name))
-            await _rates(house, those)
-            await _times(house, those)
+            servers = await parties(house, stack, folder)
+            for load in LOADS:
+                # ContextForge does not speak the newer revision, and is slow: one load is enough.
+                shown = {
+                    party: servers[party]
+                    for party in (GATEWAY, *PROXIES)
+                    if party in servers and (load == LOADS[0] or "ContextForge" not in party)
+                }
+                rounds = house.pick(5, 2)
+                await compare(house, load, shown, rows(load), folder, rounds=rounds)
+            for tool, what, reach, aim in ADDED:
+                load = Load(SDK_CLIENT, tool, 1)
+                row = Row(
+                    key=f"gateway/direct-{tool}",
+                    what=f"{what}, {load}",
+                    ours=GATEWAY,
+                    theirs=DIRECT,
+                    better="lower",
+                    reach=reach,
+                    aim=aim,
+                    chart=True,
+                )
+                shown = {party: servers[party] for party in (GATEWAY, DIRECT) if party in servers}
+                await compare(house, load, shown, [row], folder, rounds=house.pick(9, 4))
 
 
-async def _rates(house: House, those: dict[str, Served]) -> None:
-    """Calls a second, with many in flight, over a client that holds nothing up."""
-    seconds, rounds = house.pick(0.8, 0.4), house.pick(7, 2)
-    for tool, revision in (("echo", LEGACY), ("echo", MODERN), ("note", LEGACY)):
-        # ContextForge does not speak the newer revision, and is slow enough to be asked once.
-        shown = {
-            key: (name, goal)
-            for key, (name, goal) in PROXIES.items()
-            if (tool, revision) == ("echo", LEGACY) or not name.startswith("ContextForge")
-        }
-        rows = [_row(key, name, goal, tool, revision) for key, (name, goal) in shown.items()]
-        cell = Cell(tool, revision, BUSY, seconds)
-        blocks = cell.blocks(those, DIRECT, GATEWAY, *(name for name, _ in shown.values()))
-        await house.compare(f"{tool}, {revision}", blocks, rows, rounds=rounds)
-        if len(shown) == len(PROXIES):
-            house.keep(
-                [
-                    Row(
-                        key=f"gateway/work-{key}",
-                        what=f"Processor time of a call: {name}",
-                        ours=GATEWAY,
-                        theirs=name,
-                    )
-                    for key, (name, _) in shown.items()
-                ],
-                cell.work,
-            )
-
-
-def _row(key: str, name: str, goal: float, tool: str, revision: str) -> Row:
-    reads = tool == "echo"
-    newest = LEGACY if name.startswith("ContextForge") else MODERN
-    return Row(
-        key=f"gateway/{key}-{tool}-{revision}",
-        what=f"{name}{'' if reads else ', a change'}, {BUSY} in flight, {revision}",
-        ours=GATEWAY,
-        theirs=name,
-        reach=goal if reads else None,
-        chart=reads and revision == newest,
-    )
-
-
-async def _times(house: House, those: dict[str, Served]) -> None:
-    """What the gateway adds to one caller's call."""
-    for tool, what, reach, aim in (
-        ("slow", "an upstream of 20 ms", 1.3, None),
-        ("echo", "an instant upstream", None, 1.2),
-    ):
-        row = Row(
-            key=f"gateway/direct-{tool}",
-            what=f"{what[0].upper()}{what[1:]} without the gateway, one caller",
+def rows(load: Load) -> list[Row]:
+    read = load.tool == "echo"
+    return [
+        Row(
+            key=f"gateway/{key}-{load.tool}-{load.revision}",
+            what=f"{party}; a {'read' if read else 'change'}, {load} ({load.revision})",
             ours=GATEWAY,
-            theirs=DIRECT,
-            better="lower",
-            reach=reach,
-            aim=aim,
-            chart=True,
+            theirs=party,
+            reach=reach if read else None,
+            aim=aim if read else None,
+            chart=read and load.revision == LEGACY,
         )
-        blocks = Cell(tool, MODERN, 1, house.pick(0.8, 0.4)).blocks(those, DIRECT, GATEWAY)
-        await house.compare(f"{tool}, one caller", blocks, [row], rounds=house.pick(11, 5))
+        for party, (key, reach, aim) in PROXIES.items()
+    ]
 
 
 if __name__ == "__main__":

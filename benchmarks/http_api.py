@@ -1,82 +1,80 @@
 """Calls over the HTTP API, beside a JSON endpoint of Starlette that does nothing with them.
 
-All are served by uvicorn with uvloop, in processes of their own, over loopback, and take turns;
-the API with the connections of `counterseal serve`. It checks a credential and a rate, takes each
-call through every gate, runs the tool and puts it on record: in memory, or in SQLite. `echo`
-changes nothing; `note` does, so that two commits are in each of its calls, durable ones in SQLite.
-Each caller has a key and a connection of its own; beside it, as behind a proxy, all share them all.
-With BENCH_PLAIN set, everybody has Python's own parser and event loop.
+The API is `counterseal serve` in a project on SQLite or Postgres: it checks one credential and its
+rate, takes each call through every gate, runs the tool and puts the call on record. `echo` is a
+read; `note` is a change with two durable commits. Clients are httpx and, for saturation, wrk.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import _http_servers as servers
-from benchmarks._house.house import Block, House
-from benchmarks._house.rows import Row, Turn
-from benchmarks._http_load import Writers, mixed_writers, spend, writers
-from benchmarks._servers import free_port, server
+from benchmarks import _bare_endpoint
+from benchmarks._house.house import House
+from benchmarks._house.rows import Row
+from benchmarks._load import HTTPX, WRK, Load, compare
+from benchmarks._served_parties import api, started
+from benchmarks._servers import Served, free_port, server
+from tests.postgres_server import fresh_database, shared
 
 BUSY = 32
-ENOUGH = 0.5
-"""How many times the requests per second of the bare endpoint are wanted, with BUSY in flight."""
 BARE = "a bare endpoint"
-OURS = {"memory": "the API, in memory", "sqlite": "the API, in SQLite"}
-MIXED = "echo, mixed"
-CELLS = (("echo", 1), ("echo", BUSY), (MIXED, BUSY), ("note", BUSY))
+STORES = ("SQLite", "Postgres")
+TARGETS = {("SQLite", WRK, "echo"): (0.3, 0.4), ("SQLite", WRK, "note"): (0.15, 0.25)}
+LOADS = [
+    Load(client, tool, in_flight)
+    for tool in ("echo", "note")
+    for client, in_flight in ((WRK, BUSY), (HTTPX, BUSY), (HTTPX, 1))
+]
 
 
 async def bench(house: House) -> None:
-    with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name, ExitStack() as stack:
-        folder, ports, keys = Path(name), {}, {BARE: ["none"]}
-        for which, party in {"bare": BARE, **OURS}.items():
-            house.doing(f"starting {party}")
-            ports[party] = free_port()
-            command = [sys.executable, servers.__file__, which, str(ports[party]), name]
-            stack.enter_context(server(command, ports[party], folder))
-            if which != "bare":
-                keys[party] = (folder / which).read_text(encoding="ascii").split()
-        for tool, in_flight in CELLS:
-            blocks = {
-                party: _block(port, keys[party], tool, in_flight, house.pick(0.8, 0.4))
-                for party, port in ports.items()
+    house.doing("starting Postgres")
+    urls = {"SQLite": "sqlite:///bench.db", "Postgres": fresh_database(shared())}
+    with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name:
+        folder = Path(name)
+        async with AsyncExitStack() as stack:
+            starts = {BARE: partial(bare, folder)}
+            starts |= {
+                store: partial(api, folder / store, store=url) for store, url in urls.items()
             }
-            what = f"{tool}, {in_flight} in flight"
-            rounds = house.pick(9, 3)
-            await house.compare(what, blocks, _rows(tool, in_flight), rounds=rounds)
+            servers = await started(house, stack, starts)
+            for load in LOADS:
+                await compare(house, load, servers, rows(load), folder, rounds=house.pick(7, 3))
 
 
-def _rows(tool: str, in_flight: int) -> list[Row]:
-    who = "one caller" if in_flight == 1 else f"{in_flight} in flight"
-    does = {"echo": "a read", MIXED: "a read, by any caller", "note": "a change"}[tool]
-    return [
-        Row(
-            key=f"http_api/{which}-{tool.replace(', ', '-')}-{in_flight}",
-            what=f"A bare Starlette endpoint; {party}, {does}, {who}",
-            ours=party,
-            theirs=BARE,
-            reach=ENOUGH if (tool, in_flight) == ("echo", BUSY) else None,
+@contextmanager
+def bare(folder: Path) -> Iterator[Served]:
+    port = free_port()
+    command = [sys.executable, _bare_endpoint.__file__, str(port)]
+    with server(command, port, folder) as served:
+        yield served._replace(url=f"http://127.0.0.1:{port}/v1/calls")
+
+
+def rows(load: Load) -> list[Row]:
+    made = []
+    for store in STORES:
+        reach, aim = TARGETS.get((store, load.client, load.tool), (None, None))
+        made.append(
+            Row(
+                key=f"http_api/{store.lower()}-{load.tool}-{load.in_flight}-{load.client}",
+                what=f"A bare Starlette endpoint; a {'read' if load.tool == 'echo' else 'change'}"
+                f" on {store}, {load}",
+                ours=store,
+                theirs=BARE,
+                reach=reach,
+                aim=aim,
+                chart=reach is not None,
+            )
         )
-        for which, party in OURS.items()
-    ]
-
-
-def _block(port: int, keys: Sequence[str], tool: str, in_flight: int, seconds: float) -> Block:
-    make: Writers = mixed_writers if tool == MIXED else writers
-    writes = make(port, keys, tool.partition(",")[0])
-
-    async def block() -> Turn:
-        calls, took = await spend(port, writes, in_flight, seconds)
-        return Turn(took / calls, (), calls)
-
-    return block
+    return made
 
 
 if __name__ == "__main__":

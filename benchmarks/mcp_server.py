@@ -1,73 +1,69 @@
-"""Calls of our own tools over MCP, beside the SDK's own bare server.
+"""Calls of our own tools over MCP, beside a bare server of the MCP SDK.
 
-Both speak streamable HTTP on loopback, each in a process of its own with uvloop and httptools, and
-take turns. Ours takes each call through every gate and puts it on record in SQLite; theirs answers.
-`echo` changes nothing; `note` changes something, with two durable commits.
+Both speak streamable HTTP on loopback, each in a process of its own. Ours is `counterseal serve` on
+SQLite: it takes each call through every gate and puts it on record; theirs answers. `echo` is a
+read; `note` is a change with two durable commits. Clients are the MCP SDK's, that of the OpenAI
+Agents SDK, and, for saturation of the stateless revision, wrk.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks._gateway_load import Cell
-from benchmarks._gateway_parties import GATEWAY, found, gateway, script
-from benchmarks._gateway_wire import LEGACY, MODERN
-from benchmarks._house.environments import Unavailable
 from benchmarks._house.house import House
 from benchmarks._house.rows import Row
-from benchmarks._servers import Served
+from benchmarks._load import AGENTS_CLIENT, LEGACY, MODERN, SDK_CLIENT, WRK, Load, compare
+from benchmarks._served_parties import GATEWAY, gateway, script, started
 
 BUSY = 32
 SDK, SDK_JSON = "MCP SDK", "MCP SDK, JSON answers"
 THEIRS = {SDK: "upstream", SDK_JSON: "json"}
+LOADS = (
+    Load(SDK_CLIENT, "echo", BUSY, MODERN),
+    Load(SDK_CLIENT, "echo", BUSY, LEGACY),
+    Load(SDK_CLIENT, "note", BUSY, MODERN),
+    Load(SDK_CLIENT, "echo", 1, MODERN),
+    Load(AGENTS_CLIENT, "echo", BUSY, LEGACY),
+    Load(WRK, "echo", BUSY, MODERN),
+    Load(WRK, "note", BUSY, MODERN),
+)
 
 
 async def bench(house: House) -> None:
-    with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name:
         folder = Path(name)
-        house.doing("starting servers")
-        those: dict[str, Served] = {GATEWAY: stack.enter_context(gateway(folder / "home"))}
-        for party, which in THEIRS.items():
-            try:
-                start = script(folder, which, peer="mcp")
-                those[party] = await asyncio.to_thread(stack.enter_context, start)
-            except (Unavailable, OSError) as error:
-                house.missing(party, error)
-            else:
-                house.versions[party] = found(party)
-        for tool, revision in (("echo", MODERN), ("echo", LEGACY), ("note", MODERN)):
-            await _compared(house, those, tool, revision)
+        async with AsyncExitStack() as stack:
+            starts = {GATEWAY: partial(gateway, folder / "home")}
+            starts |= {
+                party: partial(script, folder, which, peer="mcp") for party, which in THEIRS.items()
+            }
+            servers = await started(house, stack, starts)
+            for load in LOADS:
+                await compare(house, load, servers, rows(load), folder, rounds=house.pick(7, 3))
 
 
-async def _compared(house: House, those: dict[str, Served], tool: str, revision: str) -> None:
-    cell = Cell(tool, revision, BUSY, house.pick(0.8, 0.4))
-    what = {"echo": "", "note": ", a change"}[tool]
-    targets = (1.0, 5.0) if tool == "echo" else (None, None)
-    rows = [
+def rows(load: Load) -> list[Row]:
+    reach, aim = (1.0, 2.0) if load == Load(WRK, "echo", BUSY, MODERN) else (None, None)
+    return [
         Row(
-            key=f"mcp_server/{THEIRS[name]}-{tool}-{revision}",
-            what=f"{name}{what}, {BUSY} in flight, {revision}",
+            key=f"mcp_server/{which}-{load.tool}-{load.in_flight}-{load.revision}"
+            f"-{load.client.split()[0]}",
+            what=f"{party}; a {'read' if load.tool == 'echo' else 'change'}, {load}"
+            f" ({load.revision})",
             ours=GATEWAY,
-            theirs=name,
-            reach=targets[0],
-            aim=targets[1],
-            chart=tool == "echo" and name == SDK,
+            theirs=party,
+            reach=reach if party == SDK else None,
+            aim=aim if party == SDK else None,
+            chart=load.tool == "echo" and load.client == SDK_CLIENT and party == SDK,
         )
-        for name in THEIRS
+        for party, which in THEIRS.items()
     ]
-    blocks = cell.blocks(those, GATEWAY, *THEIRS)
-    await house.compare(f"{tool}, {revision}", blocks, rows, rounds=house.pick(9, 3))
-    if tool == "echo" and revision == MODERN:
-        row = Row(
-            key="mcp_server/work", what=f"Processor time of a call: {SDK}", ours=GATEWAY, theirs=SDK
-        )
-        house.keep([row], cell.work)
 
 
 if __name__ == "__main__":

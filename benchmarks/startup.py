@@ -16,11 +16,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import _gateway_servers as servers
-from benchmarks._gateway_parties import home
+from benchmarks import _peer_servers as servers
 from benchmarks._house.environments import Unavailable, python_of
 from benchmarks._house.house import Block, House
 from benchmarks._house.rows import Row, Turn
+from benchmarks._served_parties import home
 from benchmarks._servers import free_port, server
 
 BARE = "python -c pass"

@@ -1,9 +1,9 @@
-"""The servers that the gateway is measured beside, each run as a process of its own.
+"""The MCP servers that ours is measured beside, each run as a process of its own.
 
-`upstream` is a small MCP server of the SDK's, `json` the same with answers that are not streams.
-`fresh` and `shared` are FastMCP's proxies before it: `fresh` is what its documentation gives for a
-URL, a connection of its own for every request; `shared` goes over one client that is connected
-already, and has uvloop. For the rest they are left as they come, but for their log.
+`upstream` is a small server of the MCP SDK, `json` the same with JSON answers instead of streams.
+`fresh` and `shared` are FastMCP's proxies in front of it: `fresh` is what its documentation gives
+for a URL, a new connection for every request; `shared` uses one client that stays connected, and
+uvloop. Everything else has its defaults, except for the log.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ SCHEMA: dict[str, Any] = {
 READS = types.ToolAnnotations(read_only_hint=True)
 ADDS = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 TOOLS = [
-    types.Tool(name="echo", description="Gives back.", input_schema=SCHEMA, annotations=READS),
-    types.Tool(name="slow", description="Gives back late.", input_schema=SCHEMA, annotations=READS),
-    types.Tool(name="note", description="Writes it down.", input_schema=SCHEMA, annotations=ADDS),
+    types.Tool(name=name, description=description, input_schema=SCHEMA, annotations=annotations)
+    for name, description, annotations in (
+        ("echo", "Return the text.", READS),
+        ("slow", "Return the text late.", READS),
+        ("note", "Write the text down.", ADDS),
+    )
 ]
 
 
@@ -43,11 +46,10 @@ async def list_tools(
 
 
 async def call_tool(
-    _: ServerRequestContext[Any], asked: types.CallToolRequestParams
+    _: ServerRequestContext[Any], request: types.CallToolRequestParams
 ) -> types.CallToolResult:
-    if asked.name == "slow":
-        await asyncio.sleep(SLOW_SECONDS)
-    text = (asked.arguments or {})["text"]
+    await asyncio.sleep(SLOW_SECONDS if request.name == "slow" else 0)
+    text = (request.arguments or {})["text"]
     return types.CallToolResult(content=[types.TextContent(text=text)])
 
 
@@ -60,7 +62,7 @@ def upstream(port: int, **settings: Any) -> None:
     )
     app = server.streamable_http_app(**settings)
     config = uvicorn.Config(app, host=HOST, port=port, log_level="warning", access_log=False)
-    uvicorn.Server(config).run()  # with uvloop and httptools, where they are
+    uvicorn.Server(config).run()  # with uvloop and httptools if installed
 
 
 async def fresh(port: int, url: str) -> None:
@@ -82,10 +84,10 @@ async def shared(port: int, url: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="One of the servers of benchmarks/gateway.py.")
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=["upstream", "json", "fresh", "shared"])
     parser.add_argument("port", type=int)
-    parser.add_argument("url", nargs="?", default="", help="the upstream's")
+    parser.add_argument("url", nargs="?", default="", help="of the upstream")
     options = parser.parse_args()
     if options.which == "upstream":
         upstream(options.port)

@@ -1,16 +1,17 @@
-"""Who stands before the upstream: the gateway, FastMCP's proxies, IBM ContextForge."""
+"""Servers in front of tools: `counterseal serve`, FastMCP's proxies, IBM ContextForge."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 
-from benchmarks import _gateway_servers as servers
+from benchmarks import _peer_servers as servers
 from benchmarks._context_forge import context_forge
 from benchmarks._house.environments import Unavailable, python_of, version_of
 from benchmarks._house.house import House
@@ -20,15 +21,17 @@ DIRECT, GATEWAY = "direct", "counterseal serve"
 FASTMCP, FASTMCP_SHARED = "FastMCP proxy", "FastMCP proxy, shared connection"
 FORGE, FORGE_STATEFUL = "ContextForge", "ContextForge, stateful sessions"
 AGENT, PLENTY = "bench", 10**9
+PROGRAM = [sys.executable, "-m", "counterseal"]
 SETTINGS = """\
 [store]
-url = "sqlite:///bench.db"
+url = "{store}"
 
 [tools]
 paths = ["tools"]
 
 [gateway]
 port = {port}
+requests_per_second = 1000000  # of one credential; the default, 500, is below what is measured here
 
 [agents.{agent}]
 tenant = "acme"
@@ -56,12 +59,13 @@ tools:
 """
 TOOLS = ("echo", "slow", "note")
 OWN_TOOLS = '''\
+import asyncio
 from typing import Annotated
 from pydantic import BaseModel, Field
 from counterseal import tool
 
 RATES = {"rate_limits": {"window_sec": 1, "max_requests": 1_000_000}}
-Text = Annotated[str, Field(max_length=200, description="What is given back.")]
+Text = Annotated[str, Field(max_length=200, description="The text to return.")]
 
 
 class Echo(BaseModel):
@@ -70,49 +74,64 @@ class Echo(BaseModel):
 
 @tool(effect="read_only", version="1.0.0", owner="bench", budget=10**9, runtime=RATES)
 async def echo(text: Text) -> Echo:
-    """Give it back."""
+    """Return the text."""
+    await asyncio.sleep(0)
     return Echo(text=text)
 
 
 @tool(effect="draft", version="1.0.0", owner="bench", budget=10**9, runtime=RATES)
 async def note(text: Text) -> Echo:
-    """Write it down."""
+    """Write the text down."""
+    await asyncio.sleep(0)
     return Echo(text=text)
 '''
 
 
-def home(folder: Path, upstream: str | None = None) -> tuple[list[str], int]:
-    """The folder of somebody who serves tools to one agent; the command, and the port.
+def home(
+    folder: Path, *, upstream: str = "", store: str = "sqlite:///bench.db"
+) -> tuple[list[str], int]:
+    """Write a project that serves tools to one agent. Returns the command, and the port.
 
-    The tools are an upstream's, or two of one's own.
+    The tools are those of an upstream, or two of the project's own.
     """
     port = free_port()
     (folder / "tools").mkdir(parents=True)
-    grants = (GRANT.format(agent=AGENT, tool=tool, plenty=PLENTY) for tool in TOOLS)
-    settings = SETTINGS.format(port=port, agent=AGENT)
+    settings = SETTINGS.format(store=store, port=port, agent=AGENT)
     if upstream:
         settings += UPSTREAM.format(url=upstream)
         (folder / "overlay.yaml").write_text(OVERLAY, encoding="utf-8")
     else:
         (folder / "tools" / "tools.py").write_text(OWN_TOOLS, encoding="utf-8")
-    settings += "".join(list(grants)[:: 1 if upstream else 2])
+    for tool in TOOLS if upstream else ("echo", "note"):
+        settings += GRANT.format(agent=AGENT, tool=tool, plenty=PLENTY)
     (folder / "counterseal.toml").write_text(settings, encoding="utf-8")
-    program = [sys.executable, "-m", "counterseal"]
     if upstream:
-        run([*program, "diff", "--accept", "--yes", "--by", AGENT], folder)
-    return [*program, "serve", "--anonymous-as", AGENT], port
+        run([*PROGRAM, "diff", "--accept", "--yes", "--by", AGENT], folder)
+    return [*PROGRAM, "serve", "--anonymous-as", AGENT], port
 
 
 @contextmanager
-def gateway(folder: Path, upstream: str | None = None) -> Iterator[Served]:
-    command, port = home(folder, upstream)
+def gateway(folder: Path, **options: str) -> Iterator[Served]:
+    """Run `counterseal serve` in a new project; MCP clients on this machine need no key."""
+    command, port = home(folder, **options)
     with server(command, port, folder) as served:
         yield served
 
 
 @contextmanager
+def api(folder: Path, **options: str) -> Iterator[Served]:
+    """Run `counterseal serve` in a new project, with one API key for all callers of `/v1`."""
+    command, port = home(folder, **options)
+    issue = [*PROGRAM, "keys", "issue", "--tenant", "acme", "--agent", AGENT, "--json"]
+    key = json.loads(run([*issue, "--reason", "a benchmark", "--by", AGENT], folder))["key"]
+    with server(command, port, folder) as served:
+        url = f"http://127.0.0.1:{port}/v1/calls"
+        yield served._replace(url=url, headers={"Authorization": f"Bearer {key}"})
+
+
+@contextmanager
 def script(folder: Path, which: str, *words: str, peer: str | None = None) -> Iterator[Served]:
-    """One of the servers in `_gateway_servers`."""
+    """Run one of the servers in `_peer_servers`."""
     python = str(python_of(peer) if peer else sys.executable)
     port = free_port()
     command = [python, "-P", servers.__file__, which, str(port), *words]
@@ -120,33 +139,40 @@ def script(folder: Path, which: str, *words: str, peer: str | None = None) -> It
         yield served
 
 
-# --- all of them ----------------------------------------------------------------------------------
-
-
 async def parties(house: House, stack: AsyncExitStack, folder: Path) -> dict[str, Served]:
-    """The upstream as `direct`, and those before it that can be had."""
+    """Start the upstream as `direct`, and every proxy in front of it that can be started."""
     house.doing("starting the upstream")
     direct = stack.enter_context(script(folder, "upstream"))
     starts: dict[str, Callable[[], AbstractContextManager[Served]]] = {
-        GATEWAY: lambda: gateway(folder / "gateway", direct.url),
+        GATEWAY: lambda: gateway(folder / "gateway", upstream=direct.url),
         FASTMCP: lambda: script(folder, "fresh", direct.url, peer="fastmcp"),
         FASTMCP_SHARED: lambda: script(folder, "shared", direct.url, peer="fastmcp"),
         FORGE: lambda: context_forge(folder / "forge", direct.url, stateful=False),
         FORGE_STATEFUL: lambda: context_forge(folder / "forge2", direct.url, stateful=True),
     }
-    made = {DIRECT: direct}
+    return {DIRECT: direct, **await started(house, stack, starts)}
+
+
+async def started(
+    house: House,
+    stack: AsyncExitStack,
+    starts: Mapping[str, Callable[[], AbstractContextManager[Served]]],
+) -> dict[str, Served]:
+    """Start servers until the stack ends; those that fail are noted as missing."""
+    running = {}
     for name, start in starts.items():
         house.doing(f"starting {name}")
         try:
-            made[name] = await asyncio.to_thread(lambda: stack.enter_context(start()))  # noqa: B023 - used at once
+            running[name] = await asyncio.to_thread(lambda: stack.enter_context(start()))  # noqa: B023 - used at once
         except (Unavailable, OSError, httpx.HTTPError) as error:
             house.missing(name, error)
         else:
             house.versions[name] = found(name)
-    return made
+    return running
 
 
 def found(name: str) -> dict[str, str]:
+    """Return the version of a party's package, by the beginning of the party's name."""
     for begin, peer, package in (
         ("FastMCP", "fastmcp", "fastmcp"),
         ("ContextForge", "contextforge", "mcp-contextforge-gateway"),
