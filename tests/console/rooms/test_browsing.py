@@ -309,12 +309,12 @@ async def test_no_id_leaves_a_character_alone_on_a_line(works, visitor):
     paths = ["/calls", f"/calls/{call.call_id}", f"/runs/{run}", "/runs", "/audit/events"]
     for path in [*paths, "/operator", "/tools/write_note", f"/approvals/{held.approval_id}"]:
         await page.goto(path)
-        for width in range(360, 1600, 20):
+        for width in (*range(360, 800, 40), 1000, 1300, 1600):
             await page.set_viewport_size({"width": width, "height": 900})
             for text, lines in await page.evaluate(LINES):
                 assert len(lines) == 1 or lines[-1] >= 5, (path, width, text, lines)
                 found += 1
-    assert found > 1000
+    assert found > 300
 
 
 async def test_an_empty_cell_does_not_overprint_the_next_on_a_phone(works, visitor):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -122,6 +122,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.lists(st.text(max_size=200)))
+@example(["?0", "? -", ": 0"], [])
 def test_any_data_and_any_words_survive_being_written(tmp_path_factory, value, texts):
     data = {"a": value, "b": [value, {"c": value}]}
     places = ["", "/a", "/b", "/b/1/c", "/nowhere"]

@@ -348,5 +348,9 @@ def _node(value: Any, path: tuple[str | int, ...], reviews: dict[str, list[str]]
 
 
 def _text(text: str) -> str:
-    """Return the text, quoted if a plain scalar might be read differently."""
-    return text if text.isprintable() else DoubleQuotedScalarString(text)
+    """Return the text, quoted if a plain scalar might be read differently.
+
+    In a list, `?` or `: ` at the start of a plain scalar begins a key or a value.
+    """
+    plain = text.isprintable() and not text.startswith(("?", ": "))
+    return text if plain else DoubleQuotedScalarString(text)
