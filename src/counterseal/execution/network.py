@@ -4,7 +4,7 @@ Four checks stand between a tool and the network. Every request is checked, so e
 redirect is (`_check_request`). Every connection goes to an address that was checked: a name is
 resolved once, all of its addresses are checked, and one of those is connected to, so that a second
 lookup can't give another answer (`Guard`). Right before the first byte of a request, the call must
-still be this worker's, and in time (`first_byte`). Every response body is bounded, before and after
+still be this worker's, and in time (`_Stream`). Every response body is bounded, before and after
 decompression (`Body`).
 
 Proxies named by the environment are not used: behind a proxy, the destination can't be checked.
@@ -24,13 +24,15 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, cast
 
 import httpcore
 import httpx
+from anyio import to_thread
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from counterseal.contract.egress import Egress, literal, split_port
 from counterseal.errors import EgressError, ResponseTooLargeError, TooLateError
@@ -41,7 +43,6 @@ ACCEPTED: Final = "gzip, deflate"
 _CODINGS: Final = ("gzip", "x-gzip", "deflate")
 _PIECE: Final = 65_536
 _PORTS: Final = {"http": 80, "https": 443}
-_DEADLINE: Final = "counterseal.deadline"
 _LIMITS: Final[dict[str, Any]] = {
     "max_connections": 100,
     "max_keepalive_connections": 20,
@@ -126,25 +127,18 @@ class Body:
 # --- connections ----------------------------------------------------------------------------------
 
 
-def resolve_sync(host: str, port: int) -> Sequence[str]:
-    """Return every address of a name, as the operating system resolves it."""
-    records = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in records]
-
-
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Return every address of a name without blocking the event loop."""
-    return await asyncio.get_running_loop().run_in_executor(None, resolve_sync, host, port)
+    """Return every address of a name, as the operating system resolves it."""
+    lookup = asyncio.get_running_loop().getaddrinfo
+    return [str(address[0]) for *_, address in await lookup(host, port, type=socket.SOCK_STREAM)]
 
 
 class Network(NamedTuple):
     """How names are resolved and connections opened. The default is the operating system's."""
 
     resolve: Callable[[str, int], Awaitable[Sequence[str]]] = resolve
-    resolve_sync: Callable[[str, int], Sequence[str]] = resolve_sync
     connect: httpcore.AsyncNetworkBackend = httpcore.AnyIOBackend()
     """Gets a checked address in place of the name. TLS still verifies the name."""
-    connect_sync: httpcore.NetworkBackend = httpcore.SyncBackend()
 
 
 class Guard(httpcore.AsyncNetworkBackend):
@@ -162,8 +156,7 @@ class Guard(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        addresses = _literal(host) or await self._lookup(host, port, timeout)
-        *others, last = _checked(self._egress, host, port, addresses)
+        *others, last = await self._addresses(host, port, timeout)
         share = timeout and timeout / (len(others) + 1)
         connect = self._network.connect.connect_tcp
         for address in others:
@@ -171,114 +164,34 @@ class Guard(httpcore.AsyncNetworkBackend):
                 return _Stream(await connect(address, port, share, local_address, socket_options))
         return _Stream(await connect(last, port, share, local_address, socket_options))
 
-    async def _lookup(self, host: str, port: int, seconds: float | None) -> Sequence[str]:
+    async def _addresses(self, host: str, port: int, seconds: float | None) -> Sequence[str]:
+        """Return the addresses of a host. One forbidden address refuses the whole name."""
+        spelled_out = literal(host)
         try:
             async with asyncio.timeout(seconds):
-                return await self._network.resolve(host, port)
+                addresses = (
+                    await self._network.resolve(host, port)
+                    if spelled_out is None
+                    else [str(spelled_out)]
+                )
         except TimeoutError as error:
             raise httpcore.ConnectTimeout(f"{host} was not resolved in time") from error
         except OSError as error:
             raise httpcore.ConnectError(f"{host} can't be resolved: {error}") from error
-
-
-class SyncGuard(httpcore.NetworkBackend):
-    """`Guard` for threads. A name lookup takes as long as the operating system lets it."""
-
-    def __init__(self, egress: Egress, network: Network) -> None:
-        self._egress = egress
-        self._network = network
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.NetworkStream:
-        addresses = _literal(host) or self._lookup(host, port)
-        *others, last = _checked(self._egress, host, port, addresses)
-        timeout = _remaining(timeout, httpcore.ConnectTimeout)
-        share = timeout and timeout / (len(others) + 1)
-        connect = self._network.connect_sync.connect_tcp
-        for address in others:
-            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
-                return _SyncStream(connect(address, port, share, local_address, socket_options))
-        return _SyncStream(connect(last, port, share, local_address, socket_options))
-
-    def _lookup(self, host: str, port: int) -> Sequence[str]:
-        try:
-            return self._network.resolve_sync(host, port)
-        except OSError as error:
-            raise httpcore.ConnectError(f"{host} can't be resolved: {error}") from error
-
-
-def _literal(host: str) -> Sequence[str]:
-    """Return the address that a host spells out, in any notation; empty for a name."""
-    address = literal(host)
-    return () if address is None else (str(address),)
-
-
-def _checked(egress: Egress, host: str, port: int, addresses: Sequence[str]) -> Sequence[str]:
-    """Return the addresses if all are allowed. One forbidden address refuses the whole name."""
-    for address in addresses:
-        egress.check_address(host, port, address)
-    if not addresses:
-        raise httpcore.ConnectError(f"{host} has no address")
-    return tuple(dict.fromkeys(addresses))
-
-
-# A task is cancelled at its deadline. A thread can't be: each read has its own timeout, so a server
-# that sends a byte now and then could hold a thread for ever. Threads check the deadline instead.
-_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
-
-
-@contextmanager
-def deadline(moment: float | None) -> Iterator[None]:
-    """Bound all reads and writes inside by a moment of the monotonic clock."""
-    token = _deadline.set(moment)
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
-
-
-def _remaining(
-    timeout: float | None, error: type[Exception] = httpcore.ReadTimeout
-) -> float | None:
-    moment = _deadline.get()
-    if moment is None:
-        return timeout
-    remaining = moment - time.monotonic()
-    if remaining <= 0:
-        raise error("the deadline of the call has passed")
-    return remaining if timeout is None else min(remaining, timeout)
+        for address in addresses:
+            self._egress.check_address(host, port, address)
+        if not addresses:
+            raise httpcore.ConnectError(f"{host} has no address")
+        return tuple(dict.fromkeys(addresses))
 
 
 TooLate = Callable[[], str]
 """Returns why a request may not be sent any more; empty if it may."""
 _unsent: ContextVar[list[TooLate]] = ContextVar("unsent")
+"""Asked right before the first byte of the request that is sent in this context.
 
-
-@contextmanager
-def first_byte(too_late: TooLate) -> Iterator[None]:
-    """Ask `too_late` right before the first byte of the request that is sent inside.
-
-    A process may have been suspended since its call was checked, while another one took over.
-    """
-    token = _unsent.set([too_late])
-    try:
-        yield
-    finally:
-        _unsent.reset(token)
-
-
-def _check_first_byte() -> None:
-    unsent = _unsent.get([])
-    if unsent:
-        if why := unsent[0]():
-            raise TooLateError(f"{why}, so the request was not sent")
-        unsent.clear()
+A process may have been suspended since its call was checked, while another one took over.
+"""
 
 
 class _Stream(httpcore.AsyncNetworkStream):
@@ -295,7 +208,11 @@ class _Stream(httpcore.AsyncNetworkStream):
         buffer: bytes,
         timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
     ) -> None:
-        _check_first_byte()
+        unsent = _unsent.get([])
+        if unsent:
+            if why := unsent[0]():
+                raise TooLateError(f"{why}, so the request was not sent")
+            unsent.clear()
         await self._stream.write(buffer, timeout)
 
     async def start_tls(
@@ -307,77 +224,75 @@ class _Stream(httpcore.AsyncNetworkStream):
         return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
 
 
-class _SyncStream(httpcore.NetworkStream):
-    """`_Stream` for threads, whose reads and writes end at the deadline of the call."""
+class _Pools:
+    """Keeps connections between calls, one pool per egress, in the order of their last use."""
 
-    def __init__(self, stream: httpcore.NetworkStream) -> None:
-        self._stream = stream
-        self.close = stream.close  # type: ignore[method-assign]
-        self.get_extra_info = stream.get_extra_info  # type: ignore[method-assign]
+    def __init__(self, make: Callable[[Egress], httpcore.AsyncConnectionPool], size: int) -> None:
+        self._make = make
+        self._size = size
+        self._pools: dict[Egress, httpcore.AsyncConnectionPool] = {}
+        self._users: Counter[Egress] = Counter()
 
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _remaining(timeout))
+    def acquire(self, egress: Egress) -> httpcore.AsyncConnectionPool:
+        pool = self._pools.pop(egress) if egress in self._pools else self._make(egress)
+        self._pools[egress] = pool
+        self._users[egress] += 1
+        return pool
 
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        _check_first_byte()
-        self._stream.write(buffer, _remaining(timeout))
+    async def release(self, egress: Egress) -> None:
+        """Close the unused pools beyond the size."""
+        self._users[egress] -= 1
+        self._users += Counter()  # removes counts of zero
+        idle = [other for other in self._pools if other not in self._users]
+        surplus = idle[: max(0, len(self._pools) - self._size)]
+        for pool in [self._pools.pop(other) for other in surplus]:
+            await pool.aclose()
 
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore.NetworkStream:
-        timeout = _remaining(timeout, httpcore.ConnectTimeout)
-        return _SyncStream(self._stream.start_tls(ssl_context, server_hostname, timeout))
+    async def aclose(self) -> None:
+        while self._pools:
+            await self._pools.popitem()[1].aclose()
 
 
 # --- requests -------------------------------------------------------------------------------------
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """Sends checked requests over guarded connections, and bounds the responses."""
+    """Sends one call's requests over guarded connections, and bounds the responses."""
 
-    def __init__(
-        self, egress: Egress, network: Network, *, tls: ssl.SSLContext, max_bytes: int
-    ) -> None:
-        guard = Guard(egress, network)
-        self._pool = httpcore.AsyncConnectionPool(tls, network_backend=guard, **_LIMITS)
+    def __init__(self, pools: _Pools, egress: Egress, too_late: TooLate, max_bytes: int) -> None:
+        self._pools = pools
         self._egress = egress
+        self._too_late = too_late
         self._max_bytes = max_bytes
+        self._pool: httpcore.AsyncConnectionPool | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         _check_request(self._egress, request)
-        with _httpx_errors():
-            response = await self._pool.handle_async_request(_core_request(request))
-        body = Body(httpx.Headers(response.headers), self._max_bytes)
-        return _response(request, response, body, _BodyStream(response, body))
+        if self._pool is None:
+            self._pool = self._pools.acquire(self._egress)
+        token = _unsent.set([self._too_late])
+        try:
+            with _httpx_errors():
+                response = await self._pool.handle_async_request(_core_request(request))
+        finally:
+            _unsent.reset(token)
+        headers = httpx.Headers(response.headers)
+        body = Body(headers, self._max_bytes)
+        if body.coding and request.method != "HEAD":
+            # They describe the encoded body, and the stream yields the decoded one.
+            headers.pop("Content-Encoding", None)
+            headers.pop("Content-Length", None)
+        return httpx.Response(
+            response.status,
+            headers=headers,
+            stream=_BodyStream(response, body),
+            extensions={k: v for k, v in response.extensions.items() if k != "network_stream"},
+        )
 
     async def aclose(self) -> None:
-        await self._pool.aclose()
-
-
-class SyncGuardedTransport(httpx.BaseTransport):
-    """`GuardedTransport` for threads; a request ends at the deadline in its extensions."""
-
-    def __init__(
-        self, egress: Egress, network: Network, *, tls: ssl.SSLContext, max_bytes: int
-    ) -> None:
-        guard = SyncGuard(egress, network)
-        self._pool = httpcore.ConnectionPool(tls, network_backend=guard, **_LIMITS)
-        self._egress = egress
-        self._max_bytes = max_bytes
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        _check_request(self._egress, request)
-        moment = request.extensions.get(_DEADLINE)
-        with deadline(moment), _httpx_errors():
-            response = self._pool.handle_request(_core_request(request))
-        body = Body(httpx.Headers(response.headers), self._max_bytes)
-        return _response(request, response, body, _SyncBodyStream(response, body, moment))
-
-    def close(self) -> None:
-        self._pool.close()
+        if self._pool is not None:
+            self._pool = None
+            await self._pools.release(self._egress)
 
 
 def _check_request(egress: Egress, request: httpx.Request) -> None:
@@ -399,6 +314,7 @@ def _check_request(egress: Egress, request: httpx.Request) -> None:
 
 
 def _core_request(request: httpx.Request) -> httpcore.Request:
+    stream = request.stream
     return httpcore.Request(
         method=request.method,
         url=httpcore.URL(
@@ -408,7 +324,7 @@ def _core_request(request: httpx.Request) -> httpcore.Request:
             target=request.url.raw_path,
         ),
         headers=request.headers.raw,
-        content=request.stream,
+        content=stream if isinstance(stream, httpx.AsyncByteStream) else _read_apart(stream),
         extensions=request.extensions,
     )
 
@@ -427,19 +343,11 @@ def _httpx_errors() -> Iterator[None]:
         raise kind(str(error)) from error
 
 
-def _response(
-    request: httpx.Request,
-    response: httpcore.Response,
-    body: Body,
-    stream: httpx.AsyncByteStream | httpx.SyncByteStream,
-) -> httpx.Response:
-    headers = httpx.Headers(response.headers)
-    if body.coding and request.method != "HEAD":
-        # They describe the encoded body, and the stream yields the decoded one.
-        headers.pop("Content-Encoding", None)
-        headers.pop("Content-Length", None)
-    extensions = {k: v for k, v in response.extensions.items() if k != "network_stream"}
-    return httpx.Response(response.status, headers=headers, stream=stream, extensions=extensions)
+async def _read_apart(stream: httpx.SyncByteStream) -> AsyncIterator[bytes]:
+    """Yield the chunks of a body that a sync tool makes, which may take its time."""
+    chunks = iter(stream)
+    while (chunk := await to_thread.run_sync(next, chunks, None)) is not None:
+        yield chunk
 
 
 class _BodyStream(httpx.AsyncByteStream):
@@ -459,107 +367,56 @@ class _BodyStream(httpx.AsyncByteStream):
             await self._response.aclose()
 
 
-class _SyncBodyStream(httpx.SyncByteStream):
-    def __init__(self, response: httpcore.Response, body: Body, moment: float | None) -> None:
-        self._response = response
-        self._body = body
-        self._moment = moment
+# --- requests from threads ------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[bytes]:
-        chunks = iter(self._response.iter_stream())
-        while True:
-            with deadline(self._moment), _httpx_errors():
-                chunk = next(chunks, None)
-            if chunk is None:
-                break
-            yield from self._body.feed(chunk)
-        self._body.finish()
+
+class _SyncTransport(httpx.BaseTransport):
+    """A transport for a thread, whose requests run on the event loop of a portal.
+
+    A task is cancelled at its deadline. A thread can't be, so each of its steps ends at the
+    deadline of the call, even if a server sends a byte now and then.
+    """
+
+    def __init__(self, portal: BlockingPortal, inner: GuardedTransport, seconds: float) -> None:
+        self._portal = portal
+        self._inner = inner
+        self._until = time.monotonic() + seconds
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response: httpx.Response = self.run(self._inner.handle_async_request, request)
+        response.stream = _SyncBodyStream(self, cast("httpx.AsyncByteStream", response.stream))
+        return response
+
+    def run(self, step: Callable[..., Awaitable[Any]], *args: Any, bounded: bool = True) -> Any:
+        async def until_the_deadline() -> Any:
+            seconds = self._until - time.monotonic() if bounded else None
+            try:
+                async with asyncio.timeout(seconds):
+                    return await step(*args)
+            except TimeoutError as error:
+                raise httpx.ReadTimeout("the deadline of the call has passed") from error
+
+        return self._portal.call(until_the_deadline)
 
     def close(self) -> None:
-        with _httpx_errors():
-            self._response.close()
+        self.run(self._inner.aclose, bounded=False)
+
+
+class _SyncBodyStream(httpx.SyncByteStream):
+    def __init__(self, transport: _SyncTransport, stream: httpx.AsyncByteStream) -> None:
+        self._run = transport.run
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        chunks = aiter(self._stream)
+        while (chunk := self._run(anext, chunks, None)) is not None:
+            yield chunk
+
+    def close(self) -> None:
+        self._run(self._stream.aclose, bounded=False)
 
 
 # --- clients --------------------------------------------------------------------------------------
-
-T = TypeVar("T")
-
-
-class _TransportCache(Generic[T]):
-    """Keeps transports between calls, one per egress, in the order of their last use."""
-
-    def __init__(self, make: Callable[[Egress], T], size: int) -> None:
-        self._make = make
-        self._size = size
-        self._transports: dict[Egress, T] = {}
-        self._users: Counter[Egress] = Counter()
-        self._lock = threading.Lock()
-
-    def acquire(self, egress: Egress) -> T:
-        with self._lock:
-            transport = self._transports.pop(egress, None) or self._make(egress)
-            self._transports[egress] = transport
-            self._users[egress] += 1
-            return transport
-
-    def release(self, egress: Egress) -> list[T]:
-        """Return the unused transports beyond the cache's size, to be closed."""
-        with self._lock:
-            self._users[egress] -= 1
-            self._users += Counter()  # removes counts of zero
-            idle = [other for other in self._transports if other not in self._users]
-            surplus = idle[: max(0, len(self._transports) - self._size)]
-            return [self._transports.pop(other) for other in surplus]
-
-    def clear(self) -> list[T]:
-        with self._lock:
-            transports = list(self._transports.values())
-            self._transports.clear()
-            return transports
-
-
-class _SharedTransport(httpx.AsyncBaseTransport):
-    """One call's use of a cached transport: closing it releases the transport."""
-
-    def __init__(
-        self, cache: _TransportCache[GuardedTransport], egress: Egress, too_late: TooLate
-    ) -> None:
-        self._cache = cache
-        self._egress = egress
-        self._too_late = too_late
-        self._transport = cache.acquire(egress)
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        with first_byte(self._too_late):
-            return await self._transport.handle_async_request(request)
-
-    async def aclose(self) -> None:
-        for surplus in self._cache.release(self._egress):
-            await surplus.aclose()
-
-
-class _SyncSharedTransport(httpx.BaseTransport):
-    def __init__(
-        self,
-        cache: _TransportCache[SyncGuardedTransport],
-        egress: Egress,
-        too_late: TooLate,
-        seconds: float,
-    ) -> None:
-        self._cache = cache
-        self._egress = egress
-        self._too_late = too_late
-        self._transport = cache.acquire(egress)
-        self._moment = time.monotonic() + seconds
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        request.extensions[_DEADLINE] = self._moment
-        with first_byte(self._too_late):
-            return self._transport.handle_request(request)
-
-    def close(self) -> None:
-        for surplus in self._cache.release(self._egress):
-            surplus.close()
 
 
 @cache
@@ -571,8 +428,9 @@ def _tls(_file: str | None, _folder: str | None) -> ssl.SSLContext:
 class Clients:
     """Gives each call its own client, over connections that are kept between calls.
 
-    A runtime has one, for one event loop; sync clients may be used from any thread. Headers and
-    cookies belong to one call, and closing a client closes no connection that another call uses.
+    A runtime has one, for one event loop. Sync clients may be used from any thread: their requests
+    run on an event loop of their own. Headers and cookies belong to one call, and closing a client
+    closes no connection that another call uses.
     """
 
     def __init__(
@@ -587,35 +445,42 @@ class Clients:
         self._max_bytes = max_bytes
         # Made here and not for the first request: it takes tens of milliseconds.
         self._tls = tls or _tls(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-        self._cache = _TransportCache(self._transport, keep)
-        self._sync_cache = _TransportCache(self._sync_transport, keep)
+        self._pools = _Pools(self._pool, keep)
+        self._sync_pools = _Pools(self._pool, keep)
+        self._lock = threading.Lock()
+        self._portal: BlockingPortal | None = None
+        self._stop = ExitStack()
 
     def client(
         self, egress: Egress, too_late: TooLate = str, *, seconds: float
     ) -> httpx.AsyncClient:
         """Return a client for one call, which closes it at its end."""
-        shared = _SharedTransport(self._cache, egress, too_late)
-        return httpx.AsyncClient(transport=shared, trust_env=False, timeout=seconds)
+        transport = GuardedTransport(self._pools, egress, too_late, self._max_bytes)
+        return httpx.AsyncClient(transport=transport, trust_env=False, timeout=seconds)
 
     def sync_client(
         self, egress: Egress, too_late: TooLate = str, *, seconds: float
     ) -> httpx.Client:
         """Return a client for one call in a thread; its requests end in so many seconds."""
-        shared = _SyncSharedTransport(self._sync_cache, egress, too_late, seconds)
-        return httpx.Client(transport=shared, trust_env=False, timeout=seconds)
+        with self._lock:
+            if self._portal is None:
+                self._portal = self._stop.enter_context(start_blocking_portal())
+        inner = GuardedTransport(self._sync_pools, egress, too_late, self._max_bytes)
+        transport = _SyncTransport(self._portal, inner, seconds)
+        return httpx.Client(transport=transport, trust_env=False, timeout=seconds)
 
     async def aclose(self) -> None:
-        for transport in self._cache.clear():
-            await transport.aclose()
+        await self._pools.aclose()
         self.close()
 
     def close(self) -> None:
         """Close the connections of sync clients, where there is no event loop."""
-        for transport in self._sync_cache.clear():
-            transport.close()
+        with self._lock:
+            if self._portal is not None:
+                self._portal.call(self._sync_pools.aclose)
+                self._portal = None
+                self._stop.close()
 
-    def _transport(self, egress: Egress) -> GuardedTransport:
-        return GuardedTransport(egress, self._network, tls=self._tls, max_bytes=self._max_bytes)
-
-    def _sync_transport(self, egress: Egress) -> SyncGuardedTransport:
-        return SyncGuardedTransport(egress, self._network, tls=self._tls, max_bytes=self._max_bytes)
+    def _pool(self, egress: Egress) -> httpcore.AsyncConnectionPool:
+        guard = Guard(egress, self._network)
+        return httpcore.AsyncConnectionPool(self._tls, network_backend=guard, **_LIMITS)

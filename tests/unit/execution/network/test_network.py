@@ -17,7 +17,7 @@ import pytest
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import EgressPolicy
 from counterseal.errors import EgressError, ResponseTooLargeError, TooLateError
-from counterseal.execution.network import Clients, Guard, Network, SyncGuard, resolve, resolve_sync
+from counterseal.execution.network import Clients, Guard, Network, resolve
 
 PUBLIC = "93.184.216.34"
 METADATA = "169.254.169.254"
@@ -69,15 +69,10 @@ class World:
                 world.dial(host, port)
                 return await super().connect_tcp(host, port, *more, **options)
 
-        class ConnectSync(httpcore.SyncBackend):
-            def connect_tcp(self, host, port, *more, **options):
-                world.dial(host, port)
-                return super().connect_tcp(host, port, *more, **options)
-
         async def resolve(host, port):
             return self.resolve(host, port)
 
-        return Network(resolve, self.resolve, Connect(), ConnectSync())
+        return Network(resolve, Connect())
 
 
 class Lent:
@@ -224,19 +219,29 @@ async def test_a_name_without_an_address_is_a_failed_connection(lent, server, wo
         await lent.get(server.url("/ok", "api.example.org"))
 
 
-async def test_a_lookup_that_hangs_is_a_connection_that_timed_out(server, world, egress):
+async def test_a_lookup_that_hangs_is_a_connection_that_timed_out(kind, server, world, egress):
     async def hang(host, port):
         await asyncio.Event().wait()
 
     clients = Clients(world.network._replace(resolve=hang))
-    async with clients.client(egress, seconds=0.05) as client:
-        with pytest.raises(httpx.ConnectTimeout, match="not resolved in time"):
-            await client.get(server.url("/ok", "api.example.org"))
+    with pytest.raises(httpx.TimeoutException):
+        url = server.url("/ok", "api.example.org")
+        await Lent(kind, clients, egress).get(url, seconds=0.05)
     assert world.dialled == []
+    await clients.aclose()
+
+
+async def test_a_sync_tool_may_send_a_body_piece_by_piece(clients, server, egress):
+    def send():
+        with clients.sync_client(egress, seconds=30) as client:
+            pieces, length = iter([b"a", b"b"]), {"Content-Length": "2"}
+            return client.post(server.url("/echo"), content=pieces, headers=length).json()["body"]
+
+    assert await asyncio.to_thread(send) == "ab"
 
 
 async def test_the_systems_own_lookup_gives_addresses():
-    assert await resolve("127.0.0.1", 80) == resolve_sync("127.0.0.1", 80) == ["127.0.0.1"]
+    assert await resolve("127.0.0.1", 80) == ["127.0.0.1"]
 
 
 async def test_a_host_header_is_judged_like_a_url(lent, server, egress):
@@ -253,8 +258,6 @@ async def test_no_unix_socket_is_connected_to(world):
     anywhere = Egress(EgressPolicy.UNRESTRICTED_WITH_APPROVAL)
     with pytest.raises(NotImplementedError):
         await Guard(anywhere, world.network).connect_unix_socket("/run/docker.sock")
-    with pytest.raises(NotImplementedError):
-        SyncGuard(anywhere, world.network).connect_unix_socket("/run/docker.sock")
 
 
 async def test_proxies_of_the_environment_are_not_used(lent, server, world, monkeypatch):
