@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
@@ -67,13 +68,20 @@ class Template:
         return first if isinstance(first, Placeholder) else None
 
 
+@lru_cache(maxsize=4096)
 def template(text: str) -> Template:
     """Parse a template. ValueError says what is wrong with it."""
     parts: list[str | Placeholder] = []
     for piece in _PIECES.finditer(text):
         name = piece["name"]
-        if name is not None:
-            parts.append(_placeholder(name))
+        if name in ("", _SECRET, _CALL):
+            raise ValueError(f"{{{name}}} has no name")
+        if name is not None and name.startswith(_CALL):
+            if name != f"{_CALL}{CALL_KEY.name}":
+                raise ValueError(f"{{{name}}} is unknown; the only value of the call is {CALL_KEY}")
+            parts.append(CALL_KEY)
+        elif name is not None:
+            parts.append(Placeholder(name.removeprefix(_SECRET), name.startswith(_SECRET)))
         elif piece[0] in ("{", "}"):
             raise ValueError(f"a single {piece[0]}; write {piece[0] * 2} for a plain brace")
         else:
@@ -81,16 +89,6 @@ def template(text: str) -> Template:
             joined = f"{parts.pop()}{plain}" if parts and isinstance(parts[-1], str) else plain
             parts.append(joined)
     return Template(tuple(parts))
-
-
-def _placeholder(written: str) -> Placeholder:
-    if written in ("", _SECRET, _CALL):
-        raise ValueError(f"{{{written}}} has no name")
-    if written.startswith(_CALL):
-        if written != f"{_CALL}{CALL_KEY.name}":
-            raise ValueError(f"{{{written}}} is unknown; the only value of the call is {CALL_KEY}")
-        return CALL_KEY
-    return Placeholder(written.removeprefix(_SECRET), written.startswith(_SECRET))
 
 
 def _failure(value: Code) -> Code:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from counterseal.canonical import pointer, thaw
 from counterseal.contract.bindings import Placeholder, Template, template, texts
@@ -23,7 +22,6 @@ from counterseal.contract.schemas import Presence, listed, presence, properties_
 from counterseal.errors import CountersealError, Problem, Severity
 
 Values = Mapping[str, Any]
-_CURRENCY: Final = re.compile("[A-Z]{3}")
 
 
 class ValueReference(NamedTuple):
@@ -62,7 +60,15 @@ def fill(template: Any, arguments: Values, output: Values | None) -> Any:
     the output does not have.
     """
     if isinstance(template, str):
-        return _fill_text(_parse(template), arguments, output)
+        parsed = _parse(template)
+        if parsed.alone is not None:
+            return _value(parsed.alone, arguments, output)
+        written = []
+        for part in parsed.parts:
+            value = part if isinstance(part, str) else _value(part, arguments, output)
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            written.append(text)
+        return "".join(written)
     if isinstance(template, Mapping):
         return {key: fill(item, arguments, output) for key, item in template.items()}
     if isinstance(template, list | tuple):
@@ -70,7 +76,6 @@ def fill(template: Any, arguments: Values, output: Values | None) -> Any:
     return template
 
 
-@lru_cache(maxsize=4096)
 def _parse(text: str) -> Template:
     try:
         return template(text)
@@ -90,16 +95,6 @@ def _reference(
     if path[0] == other and len(path) > 1:
         return ValueReference(other, path[1:])
     return ValueReference("argument", path)
-
-
-def _fill_text(parsed: Template, arguments: Values, output: Values | None) -> Any:
-    if parsed.alone is not None:
-        return _value(parsed.alone, arguments, output)
-    written = []
-    for part in parsed.parts:
-        value = part if isinstance(part, str) else _value(part, arguments, output)
-        written.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    return "".join(written)
 
 
 def _value(placeholder: Placeholder, arguments: Values, output: Values | None) -> Any:
@@ -143,7 +138,7 @@ def _with_currency(placeholder: Placeholder) -> tuple[ValueReference, str | None
     """Return what a placeholder of a consequence refers to, and the currency of an amount."""
     name, bar, form = placeholder.name.partition("|")
     currency = form.removeprefix("money:")
-    if bar and (currency == form or _CURRENCY.fullmatch(currency) is None):
+    if bar and (currency == form or not re.fullmatch("[A-Z]{3}", currency)):
         fix = f"{{{name}|money:EUR}}, with the three letters of a currency"
         raise TemplateError(f"{placeholder} has an unknown form; write {fix}")
     reference = _reference(placeholder._replace(name=name), "state")
@@ -240,15 +235,15 @@ def _differences(
                 yield from _differences(value, actual[name], (*path, name))
             else:
                 yield StateDifference(pointer(*path, name), thaw(value), None)
-    elif _is_list(expected) and _is_list(actual) and len(expected) == len(actual):
+    elif (
+        isinstance(expected, list | tuple)
+        and isinstance(actual, list | tuple)
+        and len(expected) == len(actual)
+    ):
         for index, (value, other) in enumerate(zip(expected, actual, strict=True)):
             yield from _differences(value, other, (*path, index))
     elif isinstance(expected, bool) is not isinstance(actual, bool) or expected != actual:
         yield StateDifference(pointer(*path), thaw(expected), thaw(actual))
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
 
 
 # --- compensation ---------------------------------------------------------------------------------

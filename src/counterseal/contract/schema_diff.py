@@ -68,7 +68,13 @@ def move(word: str, old: Schema, new: Schema) -> Move:
         return _subset(_types(old), _types(new))
     if word in ("const", "enum"):
         return _subset(_values(old), _values(new))
-    return _presence(word, old, new) if word in _RESTRICTIONS else Move.OTHER
+    if word not in _RESTRICTIONS:
+        return Move.OTHER
+    idle = (_ABSENT, False) if word == "uniqueItems" else (_ABSENT,)
+    before, after = (side.get(word, _ABSENT) not in idle for side in (old, new))
+    if before is after:
+        return Move.OTHER if before else Move.SAME
+    return Move.TIGHTER if after else Move.LOOSER
 
 
 def _bound(word: str, old: Schema, new: Schema) -> Move:
@@ -80,14 +86,6 @@ def _bound(word: str, old: Schema, new: Schema) -> Move:
     if before == after:
         return Move.SAME
     return Move.TIGHTER if (after > before) is (word in _LOWER) else Move.LOOSER
-
-
-def _presence(word: str, old: Schema, new: Schema) -> Move:
-    idle = (_ABSENT, False) if word == "uniqueItems" else (_ABSENT,)
-    before, after = (side.get(word, _ABSENT) not in idle for side in (old, new))
-    if before is after:
-        return Move.OTHER if before else Move.SAME
-    return Move.TIGHTER if after else Move.LOOSER
 
 
 def _subset(before: frozenset[Any] | None, after: frozenset[Any] | None) -> Move:
@@ -153,10 +151,6 @@ Placed = tuple[Path, Any]
 
 MAX_PAIRS = 20_000
 """A limit for recursive schemas, whose parts can be paired in very many ways."""
-
-_PROPERTIES = ("properties", "required")
-_NAMED = ("dependentSchemas", "patternProperties")
-_SEVERAL = ("allOf", "anyOf", "oneOf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,8 +298,8 @@ class _Comparison:
 
     def keywords(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> None:
         for word in {**old, **new}:
-            if word in _PROPERTIES or word in DEFINITIONS:
-                continue
+            if word in ("properties", "required"):
+                continue  # below
             if word in INNER:
                 inner = replace(pair, old=old.get(word, True), new=new.get(word, True))
                 self.push(_at(inner, word))
@@ -314,12 +308,12 @@ class _Comparison:
                     continue  # reported with it
                 self.add((*pair.new_path, word), move(word, old, new), _step(word, old, new))
         self.properties(pair, old, new)
-        self.required(pair, old, new)
 
     def inside(self, word: str, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> bool:
         """Compare inside a keyword with several schemas. Return False if they can't be paired."""
         before, after = old.get(word), new.get(word)
-        if word in _NAMED and isinstance(before, Mapping) and isinstance(after, Mapping):
+        named = word in ("dependentSchemas", "patternProperties")
+        if named and isinstance(before, Mapping) and isinstance(after, Mapping):
             if before.keys() != after.keys():
                 return False
             for name in before:
@@ -327,7 +321,7 @@ class _Comparison:
             return True
         if not isinstance(before, list | tuple) or not isinstance(after, list | tuple):
             return False
-        if word in _SEVERAL:
+        if word in ("allOf", "anyOf", "oneOf"):
             olds = [((*pair.old_path, word, i), item) for i, item in enumerate(before)]
             news = [((*pair.new_path, word, i), item) for i, item in enumerate(after)]
             # Fields of a removed allOf branch may be refused by `unevaluatedProperties: false`.
@@ -343,12 +337,14 @@ class _Comparison:
         return False
 
     def properties(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> None:
-        before, after = old.get("properties", {}), new.get("properties", {})
-        if not isinstance(before, Mapping) or not isinstance(after, Mapping):
-            if not equal("properties", old, new):
-                self.add((*pair.new_path, "properties"), Move.OTHER, "has different properties")
-            return
-        was_required, is_required = _required(old), _required(new)
+        """Compare the properties, and which of them are required."""
+        was_required, is_required = (
+            {name for name in listed(side, "required") if isinstance(name, str)}
+            for side in (old, new)
+        )
+        before, after = properties_of(old), properties_of(new)
+        if (before, after) != (old.get("properties", {}), new.get("properties", {})):
+            self.add((*pair.new_path, "properties"), Move.OTHER, "has different properties")
         for name in before:
             if name not in after:
                 self.add((*pair.old_path, "properties", name), Move.OTHER, "was removed")
@@ -361,16 +357,12 @@ class _Comparison:
             text = "was added, and is required" if demanded else "was added"
             place = (*pair.new_path, "properties", name)
             self.add(place, Move.TIGHTER if demanded else Move.SAME, text)
-
-    def required(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> None:
-        before, after = _required(old), _required(new)
-        # Properties that were added or removed are reported as such.
-        reported = properties_of(old).keys() ^ properties_of(new).keys()
-        place = (*pair.new_path, "required")
-        for name in sorted(after - before - reported):
-            self.add(place, Move.TIGHTER, f"now requires {name}")
-        for name in sorted(before - after - reported):
-            self.add(place, Move.LOOSER, f"no longer requires {name}")
+        # Properties that were added or removed have been reported as such.
+        reported = before.keys() ^ after.keys()
+        for name in sorted(is_required - was_required - reported):
+            self.add((*pair.new_path, "required"), Move.TIGHTER, f"now requires {name}")
+        for name in sorted(was_required - is_required - reported):
+            self.add((*pair.new_path, "required"), Move.LOOSER, f"no longer requires {name}")
 
     def definitions(self) -> None:
         """Report changed definitions that the comparison did not reach, as under `not` or `if`."""
@@ -443,10 +435,6 @@ def _options(path: Path, words: dict[str, Any]) -> list[Placed] | None:
 def _at(pair: _Pair, *steps: str | int, omittable: bool = False) -> _Pair:
     old_path, new_path = (*pair.old_path, *steps), (*pair.new_path, *steps)
     return replace(pair, old_path=old_path, new_path=new_path, omittable=omittable)
-
-
-def _required(words: dict[str, Any]) -> frozenset[str]:
-    return frozenset(name for name in listed(words, "required") if isinstance(name, str))
 
 
 def _signature(schema: Any) -> str:

@@ -26,8 +26,10 @@ Validator = jsonschema_rs.Draft202012Validator
 Schema = Mapping[str, Any]
 Path = tuple[str | int, ...]
 
-_ONE = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
-_MORE = ("unevaluatedItems", "unevaluatedProperties", "contentSchema")
+_ONE = (
+    *("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"),
+    *("unevaluatedItems", "unevaluatedProperties", "contentSchema"),
+)
 _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
 _CONDITIONAL = ("allOf", "anyOf", "dependentSchemas", "if", "oneOf", "patternProperties")
 _NAMED = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
@@ -40,7 +42,7 @@ def word_set(words: str) -> frozenset[str]:
 
 def children(schema: Schema) -> Iterator[tuple[Path, Any]]:
     """Yield the schemas directly inside one, with their paths."""
-    for word in (*_ONE, *_MORE):
+    for word in _ONE:
         if isinstance(schema.get(word), Mapping):
             yield (word,), schema[word]
     for word in _MANY:
@@ -59,12 +61,7 @@ def subschemas(schema: Any, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
     Only places that hold schemas are walked, so that a property called `title` is not mistaken for
     a title.
     """
-    waiting: list[tuple[Path, Any]] = [(path, schema)]
-    while waiting:
-        here, current = waiting.pop()
-        if isinstance(current, Mapping):
-            yield here, current
-            waiting.extend(((*here, *step), child) for step, child in children(current))
+    yield from (((*path, *here), inner) for here, _, inner in _walk(schema))
 
 
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
@@ -117,7 +114,7 @@ def places(root: Schema) -> Iterator[tuple[Path, Schema]]:
             yield path, schema
 
 
-def _walk(root: Schema) -> Iterator[tuple[Path, bool, Schema]]:
+def _walk(root: Any) -> Iterator[tuple[Path, bool, Schema]]:
     """Yield every schema with its path; True for a part of the schema around it."""
     waiting: list[tuple[Path, bool, Any]] = [((), False, root)]
     while waiting:
@@ -193,19 +190,15 @@ def presence(root: Schema, path: Sequence[str]) -> Presence:
         if types and "object" not in types:
             return Presence.NEVER
         if name not in properties_of(here):
-            return _undeclared(here)
+            rest = here.get("additionalProperties")
+            if any(word in here for word in _CONDITIONAL) or (isinstance(rest, Mapping) and rest):
+                return Presence.SOMETIMES
+            closed = rest is False or here.get("unevaluatedProperties") is False
+            return Presence.NEVER if closed else Presence.UNDECLARED
         if name not in listed(here, "required") or len(types) > 1:
             result = Presence.SOMETIMES
         current = properties_of(here)[name]
     return result
-
-
-def _undeclared(schema: Schema) -> Presence:
-    rest = schema.get("additionalProperties")
-    if any(word in schema for word in _CONDITIONAL) or (isinstance(rest, Mapping) and rest):
-        return Presence.SOMETIMES
-    closed = rest is False or schema.get("unevaluatedProperties") is False
-    return Presence.NEVER if closed else Presence.UNDECLARED
 
 
 def close(schema: dict[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,12 @@ class Executor:
         """Prepare a tool: its process is started, or its TLS context is made, in advance."""
         runner = Runner(self, contract, tool)
         if runner.where is Where.PROCESS:
-            self._warm(runner.address)
+            with suppress(RuntimeError):  # no event loop yet: the first call starts the process
+                self.settle_here()
+                warming = self.workers.warm(1, runner.address)
+                task = asyncio.get_running_loop().create_task(warming)
+                self._warming.add(task)
+                task.add_done_callback(self._warming.discard)
         elif runner.connects:
             self.clients()
         return runner
@@ -116,10 +121,6 @@ class Executor:
         """Return the execution under this key that still runs in this process, if any."""
         return self._behind.get((tenant, key))
 
-    def still_runs(self, tenant: str, key: str) -> bool:
-        """Return whether an execution under this key still runs in this process."""
-        return (tenant, key) in self._behind
-
     def cached_runner(self, key: Hashable, make: Callable[[], Runner]) -> Runner:
         """Return the runner of a probe, which is not registered as a tool; make it if needed."""
         if key not in self._cached:
@@ -127,16 +128,6 @@ class Executor:
                 self._cached.clear()
             self._cached[key] = make()
         return self._cached[key]
-
-    def _warm(self, address: FunctionAddress | None) -> None:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return  # no event loop yet: the first call starts the process
-        self.settle_here()
-        task = loop.create_task(self.workers.warm(1, address))
-        self._warming.add(task)
-        task.add_done_callback(self._warming.discard)
 
     def clients(self) -> Clients:
         with self._lock:  # a tool in a thread may be the first user
@@ -200,12 +191,6 @@ def _where(isolation: Isolation, contract: Contract, tool: Tool[..., Any]) -> Wh
 _FLAT = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
-def _takes_nested(contract: Contract) -> bool:
-    """Return whether an argument may be a list or an object, which the tool could modify."""
-    fields = contract.affordance.input_schema.get("properties", {}).values()
-    return not all(isinstance(field, Mapping) and field.get("type") in _FLAT for field in fields)
-
-
 class Runner:
     """A tool that is ready to run."""
 
@@ -219,7 +204,9 @@ class Runner:
         self.where = _where(Isolation.AUTO if hook else contract.isolation, contract, tool)
         self.seconds = contract.runtime.timeout_ms / 1000
         """The contract's time limit for one attempt."""
-        self.nested = _takes_nested(contract)
+        fields = contract.affordance.input_schema.get("properties", {}).values()
+        self.nested = not all(isinstance(f, Mapping) and f.get("type") in _FLAT for f in fields)
+        """True if an argument may be a list or an object, which the tool could modify."""
         self.egress = Egress.of(contract)
         self.is_request = contract.http is not None or contract.mcp is not None
         """True for a tool that only sends one request: before it is sent, nothing has happened."""
@@ -335,7 +322,9 @@ class Runner:
         misfit = None
         if isinstance(error, UnsendableError) and error.field is not None:
             misfit = (error.field, error.problem)
-        words = mask.text(_words(error))
+        # The part of the error's message that the caller may read.
+        said = error.words if isinstance(error, SpokenError) else ""
+        words = mask.text(str(error) if isinstance(error, RefusedError) else said)
         code, not_done = judge(fault, words, self.contract)
         return Outcome(
             code,
@@ -349,13 +338,6 @@ class Runner:
         )
 
 
-def _words(error: BaseException) -> str:
-    """Return the part of an error's message that the caller may read."""
-    if isinstance(error, SpokenError):
-        return error.words
-    return str(error) if isinstance(error, RefusedError) else ""
-
-
 class _OwnLoop:
     """Runs an async function in a thread, on its own event loop."""
 
@@ -366,14 +348,14 @@ class _OwnLoop:
         self._task: asyncio.Task[Any] | None = None
 
     def run(self) -> Any:
-        return asyncio.run(self._main())
+        async def main() -> Any:
+            self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+            try:
+                return await self._call()
+            finally:
+                await self._services.close()
 
-    async def _main(self) -> Any:
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        try:
-            return await self._call()
-        finally:
-            await self._services.close()
+        return asyncio.run(main())
 
     def stop(self) -> None:
         """Cancel the function; called from another thread."""
@@ -438,30 +420,31 @@ def _isolated_outcome(runner: Runner, reply: Reply, mask: Mask) -> Outcome:
     if reply.kind == "value":
         return Outcome(Code.SUCCESS, reply.value, mask=mask)
     if reply.kind == "partial":
-        return Outcome(Code.SUCCESS, _partial(reply.value), mask=mask)
+        # The reply may have any shape.
+        fields = reply.value if isinstance(reply.value, dict) else {}
+        done, failed = fields.get("completed"), fields.get("failed")
+        partly = Partial(
+            completed=done if isinstance(done, list) else [done],
+            failed=failed if isinstance(failed, list) else [failed],
+            data=fields.get("data"),
+        )
+        return Outcome(Code.SUCCESS, partly, mask=mask)
     if reply.kind == "fault":
         fault = Fault.from_record(reply.fault)
         began, words = reply.began and not said_unsent(fault), mask.text(reply.words)
         code, not_done = judge(fault, words, runner.contract)
-        failed = Outcome(code, fault=fault, trace=trace, began=began, words=words, mask=mask)
-        return failed._replace(not_done=not_done)
+        return Outcome(
+            code,
+            fault=fault,
+            trace=trace,
+            began=began,
+            not_done=not_done,
+            words=words,
+            mask=mask,
+        )
     code, answered = {
         "late": (Code.TIMEOUT, False),
         "unavailable": (Code.DEPENDENCY_UNAVAILABLE, True),
         "unserialisable": (Code.OBSERVATION_NORMALIZATION_FAIL, True),
     }.get(reply.kind, (Code.UNKNOWN_ERROR, False))
     return Outcome(code, trace=trace, began=reply.began, answered=answered, mask=mask)
-
-
-def _partial(value: Any) -> Partial:
-    """Return a partial result from a child's reply, which may have any shape."""
-    fields = value if isinstance(value, dict) else {}
-    return Partial(
-        completed=_listed(fields.get("completed")),
-        failed=_listed(fields.get("failed")),
-        data=fields.get("data"),
-    )
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

@@ -55,7 +55,10 @@ class Files:
     """The files of one tool in one run. `root` is created with the first file."""
 
     def __init__(self, root: Path, *, max_bytes: int = 64 * 1024 * 1024) -> None:
-        if not _supported():
+        functions = {os.open, os.mkdir, os.rename, os.stat, os.unlink}
+        flags = hasattr(os, "O_NOFOLLOW") and hasattr(os, "O_DIRECTORY")
+        lists = functions <= os.supports_dir_fd and os.listdir in os.supports_fd
+        if not flags or not lists:
             raise FilesError(
                 "this platform can't open files relative to a directory, so a tool's paths can't "
                 "be kept inside one; run tools that use ctx.files on Linux or macOS"
@@ -187,12 +190,6 @@ class _Raw(io.FileIO):
     def truncate(self, size: int | None = None) -> int:
         self._files._bound(self._path, size or 0)  # noqa: SLF001 - its own
         return super().truncate(size)
-
-
-def _supported() -> bool:
-    functions = {os.open, os.mkdir, os.rename, os.stat, os.unlink}
-    flags = hasattr(os, "O_NOFOLLOW") and hasattr(os, "O_DIRECTORY")
-    return flags and functions <= os.supports_dir_fd and os.listdir in os.supports_fd
 
 
 def _refused(path: str, why: str) -> FilesError:

@@ -53,82 +53,45 @@ class UnsendableError(CountersealError):
 
 Values = Mapping[Placeholder, Any]
 _ABSENT: Final = object()
-_JSON: Final = {"content-type": "application/json"}
-_FORM: Final = {"content-type": "application/x-www-form-urlencoded"}
 _LINE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?|")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """An HTTP binding with its templates parsed."""
+def fill_request(binding: HttpBinding, values: Values) -> dict[str, Any]:
+    """Return the request as keywords for an HTTP client.
 
-    binding: HttpBinding
-    segments: tuple[Template, ...]
-    query: Mapping[str, Template]
-    headers: Mapping[str, Template]
-    form: Mapping[str, Template]
-    body: Any
-
-    @classmethod
-    def of(cls, binding: HttpBinding) -> Request:
-        return cls(
-            binding=binding,
-            segments=binding.segments(),
-            query=_templates(binding.query),
-            headers=_templates(binding.headers),
-            form=_templates(binding.form),
-            body=_templates(binding.body),
-        )
-
-    def filled(self, values: Values) -> dict[str, Any]:
-        """Return the request as keywords for an HTTP client.
-
-        Raise UnsendableError for a value that can't go.
-        """
-        lines = {name: _line(text, values) for name, text in self.headers.items()}
-        headers = {name: line for name, line in lines.items() if line is not None}
-        content, kind = self._content(values)
-        defaults = {"accept": "application/json, */*;q=0.1", **kind}
-        own = {name.lower() for name in headers}
-        path = "".join(f"/{_segment(segment, values)}" for segment in self.segments)
-        return {
-            "method": self.binding.method,
-            "url": f"{self.binding.origin}{path}",
-            "params": list(_pairs(self.query, values)),
-            "headers": {k: v for k, v in defaults.items() if k not in own} | headers,
-            "content": content,
-        }
-
-    def _content(self, values: Values) -> tuple[bytes | None, dict[str, str]]:
-        """Return the body and its content-type header."""
-        if self.form:
-            pairs = list(_pairs(self.form, values))
-            return urlencode(pairs).encode(), _FORM
-        body = _json(self.body, values)
-        if self.body is None or body is _ABSENT:
-            return None, {}
-        return json.dumps(body, separators=(",", ":")).encode(), _JSON
-
-
-def _templates(value: Any) -> Any:
-    if isinstance(value, str):
-        return template(value)
-    if isinstance(value, Mapping):
-        return {key: _templates(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_templates(item) for item in value]
-    return value
+    Raise UnsendableError for a value that can't go.
+    """
+    lines = {name: _line(template(text), values) for name, text in binding.headers.items()}
+    headers = {name: line for name, line in lines.items() if line is not None}
+    defaults = {"accept": "application/json, */*;q=0.1"}
+    content = None
+    body = _json(binding.body, values)
+    if binding.form:
+        content = urlencode(list(_pairs(binding.form, values))).encode()
+        defaults["content-type"] = "application/x-www-form-urlencoded"
+    elif binding.body is not None and body is not _ABSENT:
+        content = json.dumps(body, separators=(",", ":")).encode()
+        defaults["content-type"] = "application/json"
+    own = {name.lower() for name in headers}
+    path = "".join(f"/{_segment(segment, values)}" for segment in binding.segments())
+    return {
+        "method": binding.method,
+        "url": f"{binding.origin}{path}",
+        "params": list(_pairs(binding.query, values)),
+        "headers": {k: v for k, v in defaults.items() if k not in own} | headers,
+        "content": content,
+    }
 
 
 def _json(body: Any, values: Values) -> Any:
     """Return a part of the JSON body; parts of absent arguments are left out."""
-    if isinstance(body, Template):
-        alone = body.alone
-        return values.get(alone, _ABSENT) if alone else _text(body, values)
-    if isinstance(body, dict):
+    if isinstance(body, str):
+        text = template(body)
+        return values.get(text.alone, _ABSENT) if text.alone else _text(text, values)
+    if isinstance(body, Mapping):
         filled = ((key, _json(item, values)) for key, item in body.items())
         return {key: item for key, item in filled if item is not _ABSENT}
-    if isinstance(body, list):
+    if isinstance(body, list | tuple):
         items = (_json(item, values) for item in body)
         return [item for item in items if item is not _ABSENT]
     return body
@@ -162,8 +125,8 @@ def _plain(value: Any, source: Placeholder | None, index: int | None = None) -> 
     raise UnsendableError("is a list or an object, which only a body can hold", source, index)
 
 
-def _pairs(templates: Mapping[str, Template], values: Values) -> Iterator[tuple[str, str]]:
-    for name, text in templates.items():
+def _pairs(templates: Mapping[str, str], values: Values) -> Iterator[tuple[str, str]]:
+    for name, text in ((name, template(text)) for name, text in templates.items()):
         alone = text.alone
         value = values.get(alone) if alone else None
         if isinstance(value, list | tuple):
@@ -174,23 +137,22 @@ def _pairs(templates: Mapping[str, Template], values: Values) -> Iterator[tuple[
 
 def _segment(segment: Template, values: Values) -> str:
     """Return one path segment; no argument can add another one."""
-    parts = [_part_of_path(part, values) for part in segment.parts]
+    parts = []
+    for part in segment.parts:
+        if isinstance(part, str):
+            parts.append(part.replace("{", "%7B").replace("}", "%7D"))
+            continue
+        if values.get(part) is None:
+            raise UnsendableError("is missing, and the path needs it", part)
+        text = _plain(values[part], part)
+        # Many servers decode a path before they split it, so an encoded slash is not safe either.
+        if re.search(r"[/\\\x00-\x1f\x7f]", text):
+            raise UnsendableError("holds a slash or a control character", part)
+        parts.append(quote(text, safe=""))
     # An empty segment would address the collection: DELETE /users/ instead of /users/7.
     if segment.placeholders and unquote("".join(parts)) in ("", ".", ".."):
         raise UnsendableError("would lead to another path", segment.placeholders[0])
     return "".join(parts)
-
-
-def _part_of_path(part: str | Placeholder, values: Values) -> str:
-    if isinstance(part, str):
-        return part.replace("{", "%7B").replace("}", "%7D")
-    if values.get(part) is None:
-        raise UnsendableError("is missing, and the path needs it", part)
-    text = _plain(values[part], part)
-    # Many servers decode a path before they split it, so an encoded slash is not safe either.
-    if re.search(r"[/\\\x00-\x1f\x7f]", text):
-        raise UnsendableError("holds a slash or a control character", part)
-    return quote(text, safe="")
 
 
 def _line(text: Template, values: Values) -> str | None:
@@ -235,12 +197,11 @@ def never_left(fault: Fault) -> bool:
 
 def http_tool(contract: Contract) -> Tool[..., Any]:
     """Return the tool that a contract's `http` section describes."""
-    if contract.http is None:
+    binding = contract.http
+    if binding is None:
         raise ValueError(f"{contract.name} has no http section")
-    request = Request.of(contract.http)
-    answer = _Answer.of(contract, contract.http)
-    carries_key = contract.http.carries_key
-    names = sorted(contract.http.secrets)
+    answer = _Answer.of(contract, binding)
+    carries_key, names = binding.carries_key, sorted(binding.secrets)
     injected: dict[str, Injection] = {"context": Context}
     injected |= {f"secret_{index}": Secret(name) for index, name in enumerate(names)}
 
@@ -249,7 +210,7 @@ def http_tool(contract: Contract) -> Tool[..., Any]:
         # A trial with placeholders for secrets and key: an argument that can't be sent is refused
         # by name before the tool starts.
         stand_ins = {Placeholder(name, secret=True): "x" for name in names}
-        request.filled({**values, **stand_ins, CALL_KEY: "x"})
+        fill_request(binding, {**values, **stand_ins, CALL_KEY: "x"})
         return {"values": values}
 
     async def send(values: Mapping[Placeholder, Any], context: Context, **secrets: str) -> Any:
@@ -257,35 +218,27 @@ def http_tool(contract: Contract) -> Tool[..., Any]:
             Placeholder(name, secret=True): secrets[f"secret_{index}"]
             for index, name in enumerate(names)
         }
-        key = _key(context)
+        key = context.key
+        if key is not None and not re.fullmatch(r"[\x21-\x7e]{1,255}", key):
+            # Keys that no header can carry are sent as a digest, the same for the same key.
+            key = f"sha256-{hashlib.sha256(key.encode()).hexdigest()}"
         if carries_key and key is None:
             raise UnsendableError(f"the request carries {CALL_KEY}, and this call has no key")
-        filled = request.filled({**values, **given, CALL_KEY: key})
+        filled = fill_request(binding, {**values, **given, CALL_KEY: key})
         header = contract.idempotency.key_header
         if header is not None and key is not None:
             filled["headers"][header] = key
-        return answer.read(await _send(filled, context.http))
+        import httpx  # noqa: PLC0415 - slow to import, and most tools make no request
+
+        own = context.http.timeout
+        # Connecting gets half of the time, so that a failure to connect is certainly "not sent".
+        connect, pool = own.connect and own.connect / 2, own.pool and own.pool / 2
+        timeout = httpx.Timeout(own.read, write=own.write, connect=connect, pool=pool)
+        return answer.read(
+            await context.http.request(**filled, follow_redirects=False, timeout=timeout)
+        )
 
     return Tool(contract=contract, function=send, injected=injected, binder=bind)
-
-
-def _key(context: Context) -> str | None:
-    """Return the idempotency key as a header can carry it."""
-    key = context.key
-    if key is None or re.fullmatch(r"[\x21-\x7e]{1,255}", key):
-        return key
-    # Keys that are not printable ASCII are sent as a digest, always the same for the same key.
-    return f"sha256-{hashlib.sha256(key.encode()).hexdigest()}"
-
-
-async def _send(filled: Mapping[str, Any], client: httpx.AsyncClient) -> httpx.Response:
-    import httpx  # noqa: PLC0415 - slow to import, and most tools make no request
-
-    own = client.timeout
-    # Connecting gets half of the time, so that a failure to connect is certainly "not sent".
-    connect, pool = own.connect and own.connect / 2, own.pool and own.pool / 2
-    timeout = httpx.Timeout(own.read, write=own.write, connect=connect, pool=pool)
-    return await client.request(**filled, follow_redirects=False, timeout=timeout)
 
 
 # --- responses ------------------------------------------------------------------------------------
@@ -327,7 +280,10 @@ class _Answer:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         is_json = kind.endswith(("/json", "+json")) or not kind
         if self.takes_text and not is_json:
-            return {"text": _decoded(response)}
+            try:
+                return {"text": response.content.decode(response.charset_encoding or "utf-8")}
+            except (UnicodeDecodeError, LookupError):
+                raise AnswerError("the answer is neither JSON nor text") from None
         try:
             value = from_json(response.content.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
         except ValueError:
@@ -350,13 +306,6 @@ class _Answer:
         raise httpx.HTTPStatusError(
             f"{self.binding.host} answered {status}", request=response.request, response=response
         )
-
-
-def _decoded(response: httpx.Response) -> str:
-    try:
-        return response.content.decode(response.charset_encoding or "utf-8")
-    except (UnicodeDecodeError, LookupError):
-        raise AnswerError("the answer is neither JSON nor text") from None
 
 
 def _at(value: Any, place: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -104,18 +105,15 @@ class Threads:
             if job is None:
                 return
             value, error = _outcome(job)
-            alive = self._rest(jobs)  # first, so that the caller finds the thread idle
-            _deliver(job, value, error)
+            with self._lock:  # before the answer, so that the caller finds the thread idle
+                alive = not self._closed
+                if alive:
+                    self._idle.append(jobs)
+                else:
+                    self._alive -= 1
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                job.loop.call_soon_threadsafe(_settle, job.future, value, error)
             del job, value, error  # drop references while the thread waits
-
-    def _rest(self, jobs: _Jobs) -> bool:
-        """Mark the thread as idle. Return False if the pool is closed."""
-        with self._lock:
-            if self._closed:
-                self._alive -= 1
-                return False
-            self._idle.append(jobs)
-            return True
 
     def _leave(self, jobs: _Jobs) -> bool:
         """Remove the idle thread. Return False if it was just chosen for a job."""
@@ -137,13 +135,6 @@ def _outcome(job: _Job) -> tuple[Any, BaseException | None]:
         return None, failure
     except BaseException as error:  # noqa: BLE001 - the caller gets it, not the thread
         return None, error
-
-
-def _deliver(job: _Job, value: Any, error: BaseException | None) -> None:
-    try:
-        job.loop.call_soon_threadsafe(_settle, job.future, value, error)
-    except RuntimeError:
-        return  # the loop is closed: nobody waits any more
 
 
 def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
@@ -190,21 +181,18 @@ async def in_task(
     return ended._replace(interrupted=True) if interrupted else ended
 
 
-def _nothing() -> None:
-    """Do nothing more: the flag is all that a thread can be told."""
-
-
 async def in_thread(
     function: Callable[[], Any],
     *,
     threads: Threads,
     seconds: float,
     services: LocalServices,
-    stop: Callable[[], object] = _nothing,
+    stop: Callable[[], object] = lambda: None,
 ) -> Ended:
     """Run a function in a thread. If it outlives its deadline, its result is dropped.
 
-    `stop` is called in addition to setting the flag in `services`.
+    `stop` is called in addition to setting the flag in `services`, which is all that most functions
+    can be told.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds

@@ -128,17 +128,13 @@ def masked_trace(error: BaseException, mask: Mask) -> str:
     An error of ours that says by itself what an operator has to do has no traceback.
     """
     try:
-        if _is_sentence(error):
-            return mask.text("".join(traceback.format_exception_only(error)))[-_LONGEST_TRACE:]
+        lines = traceback.format_exception(error)
+        # A secret is missing or an upstream is down, as our own code has found out.
+        if isinstance(error, SecretUnavailableError | NotSentError) and not error.__cause__:
+            frames = traceback.extract_tb(error.__traceback__)
+            if not frames or Path(frames[-1].filename).is_relative_to(_PACKAGE):
+                lines = traceback.format_exception_only(error)
         # Masked before it is cut: half a secret would not be recognised.
-        return mask.text("".join(traceback.format_exception(error)))[-_LONGEST_TRACE:]
+        return mask.text("".join(lines))[-_LONGEST_TRACE:]
     except Exception:  # noqa: BLE001 - an exception's own code runs here, and may fail too
         return type(error).__name__
-
-
-def _is_sentence(error: BaseException) -> bool:
-    """Return whether a secret is missing or an upstream is down, as our own code has found out."""
-    if not isinstance(error, SecretUnavailableError | NotSentError) or error.__cause__:
-        return False
-    frames = traceback.extract_tb(error.__traceback__)
-    return not frames or Path(frames[-1].filename).is_relative_to(_PACKAGE)

@@ -101,7 +101,8 @@ class Credentials:
         if flight is None:
             flight = self._flights[key] = _PendingLookup()
             flight.task = loop.create_task(self._fly(flight, key))
-            flight.task.add_done_callback(_looked_at)
+            # Retrieved, so that asyncio does not log an exception as never retrieved.
+            flight.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         flight.waiting += 1
         try:
             await asyncio.wait([flight.task])
@@ -135,7 +136,12 @@ class Credentials:
         with _failing(name):
             if any(map(inspect.iscoroutinefunction, (source, type(source).__call__))):
                 return await source(tenant, name)
-            answer = await self._apart(partial(_contained, source, tenant, name))
+
+            def contained() -> Any:
+                with _failing(name):  # in the thread: a future can't carry every exception
+                    return source(tenant, name)
+
+            answer = await self._apart(contained)
             # A lambda may return an awaitable.
             return await answer if inspect.isawaitable(answer) else answer
 
@@ -148,18 +154,6 @@ class Credentials:
             if len(self._kept) <= self._most and now < self._kept[oldest][0]:
                 break
             del self._kept[oldest]
-
-
-def _looked_at(task: asyncio.Task[str]) -> None:
-    """Retrieve the exception, so that asyncio does not log it as never retrieved."""
-    if not task.cancelled():
-        task.exception()
-
-
-def _contained(source: Callable[[str, str], Any], tenant: str, name: str) -> Any:
-    # Translated in the thread: a future can't carry every exception.
-    with _failing(name):
-        return source(tenant, name)
 
 
 @contextmanager
@@ -227,19 +221,11 @@ def secret_variable(name: str, tenant: str | None = None) -> str:
             "and digits with single -, . or _ between them, and its tenant must not be empty"
         )
     variable = re.sub("[-.]", "_", name).upper()
-    return _PREFIX + (variable if tenant is None else f"{_exactly(tenant)}__{variable}")
-
-
-def _exactly(tenant: str) -> str:
-    return (
-        re.sub(
-            rb"[^a-z0-9]",
-            lambda found: b"_%02X" % found[0][0],
-            tenant.encode(errors="surrogatepass"),
-        )
-        .decode()
-        .upper()
-    )
+    if tenant is None:
+        return _PREFIX + variable
+    raw = tenant.encode(errors="surrogatepass")
+    exact = re.sub(rb"[^a-z0-9]", lambda found: b"_%02X" % found[0][0], raw).decode().upper()
+    return f"{_PREFIX}{exact}__{variable}"
 
 
 def from_environment(tenant: str, name: str) -> str:
@@ -326,7 +312,9 @@ def _read(root: Path, path: Path, name: str) -> str:
     real = path.resolve(strict=True)
     if not real.is_relative_to(root.resolve()):
         raise SecretUnavailableError(f"the secret {name} can't be used: it is outside of {root}")
-    with open(real, "rb", opener=_opened) as file:
+    # Opening a pipe would block. The path is resolved, so a link here was made since.
+    careful = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+    with open(real, "rb", opener=lambda path, flags: os.open(path, flags | careful)) as file:
         regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
         raw = file.read(_LARGEST + 1) if regular else b""
     if not regular or len(raw) > _LARGEST:
@@ -337,9 +325,3 @@ def _read(root: Path, path: Path, name: str) -> str:
     # Bytes that are not UTF-8 stay recognisable, and `_checked` refuses them.
     text = raw.decode(errors="surrogateescape")
     return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
-
-
-def _opened(path: str, flags: int) -> int:
-    # Opening a pipe would block. The path is resolved, so a link here was made since.
-    careful = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-    return os.open(path, flags | careful)

@@ -14,12 +14,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from counterseal.canonical import canonical, pointer, thaw
 from counterseal.contract.effects import EFFECTS, Effect, RiskClass, Trust
 from counterseal.contract.formats.strict_schema import Conversion, convert
-from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 
@@ -38,20 +37,20 @@ def describe(
         f"{_line(example.description)}: {canonical(thaw(show(example.arguments))).decode()}"
         for example in affordance.examples
     )
+    rules = (
+        _line(invariant.rule)
+        + (" Otherwise a person has to approve the call." if invariant.asks else "")
+        for invariant in contract.invariants
+    )
     parts = (
         _purpose(affordance.model_description.strip(), contract.usage.strip()),
         f"Side effects: {_side_effects(contract)}",
         _sentence("Use for", affordance.allowed_use_cases),
         _sentence("Do not use for", affordance.forbidden_use_cases),
-        _bullets("Rules", (_rule(invariant) for invariant in contract.invariants)),
+        _bullets("Rules", rules),
         _bullets("Examples", examples),
     )
     return "\n\n".join(part for part in parts if part)
-
-
-def _rule(invariant: Invariant) -> str:
-    asked = " Otherwise a person has to approve the call." if invariant.asks else ""
-    return f"{_line(invariant.rule)}{asked}"
 
 
 def _purpose(description: str, usage: str) -> str:
@@ -164,10 +163,6 @@ _ANTHROPIC_ROOT: Final = frozenset({"anyOf", "oneOf", "allOf"})
 _OPENAI_ROOT: Final = _ANTHROPIC_ROOT | {"enum", "const", "not"}
 """Keywords that are not allowed at the root of a schema."""
 
-# Tools that reach, or read from, parties outside. An irreversible tool may be internal; the hint
-# claims the wider reach, which makes clients more careful.
-_OPEN_WORLD: Final = frozenset({Effect.RETRIEVE, Effect.EXTERNAL_NOTIFICATION, Effect.IRREVERSIBLE})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderView:
@@ -190,10 +185,6 @@ class ProviderView:
     def from_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Convert arguments in the contract's form to what the provider's model has to write."""
         return self.conversion.to_strict(arguments) if self.conversion else dict(arguments)
-
-
-class ProviderFormat(Protocol):
-    def __call__(self, contract: Contract, *, names: NameMap | None = None) -> ProviderView: ...
 
 
 def mcp(contract: Contract, *, names: NameMap | None = None) -> ProviderView:
@@ -275,7 +266,7 @@ def anthropic(contract: Contract, *, names: NameMap | None = None) -> ProviderVi
     )
 
 
-FORMATS: Final[Mapping[str, ProviderFormat]] = {
+FORMATS: Final[Mapping[str, Callable[..., ProviderView]]] = {
     "mcp": mcp,
     "openai": openai_chat,
     "openai-responses": openai_responses,
@@ -293,6 +284,9 @@ def _root_refused(
 def _annotations(contract: Contract) -> dict[str, bool]:
     effect = contract.effect or Effect.IRREVERSIBLE
     mutates = EFFECTS[effect].mutates
+    # Tools that reach, or read from, parties outside. An irreversible tool may be internal; the
+    # hint claims the wider reach, which makes clients more careful.
+    open_world = (Effect.RETRIEVE, Effect.EXTERNAL_NOTIFICATION, Effect.IRREVERSIBLE)
     return {
         # A raised risk class can mean that a "read" writes something temporary.
         "readOnlyHint": not mutates and contract.risk is RiskClass.READ_ONLY,
@@ -301,5 +295,5 @@ def _annotations(contract: Contract) -> dict[str, bool]:
         # Equal arguments in one run are one operation, unless the contract says otherwise.
         "idempotentHint": not mutates
         or (contract.idempotency.required and not contract.repeatable),
-        "openWorldHint": effect in _OPEN_WORLD or contract.trust is Trust.UNTRUSTED,
+        "openWorldHint": effect in open_world or contract.trust is Trust.UNTRUSTED,
     }

@@ -67,7 +67,6 @@ BOUNDS: Final = (
 
 NOTES: Final = frozenset({"title", "description"})
 SHAPING: Final = frozenset({"type", "enum", "const", "anyOf", "oneOf"})
-READ_ELSEWHERE: Final = frozenset({"$ref", "$defs", "definitions"})
 INEXPRESSIBLE: Final[Mapping[str, str]] = {
     "allOf": "allOf combines schemas",
     **dict.fromkeys(("if", "then", "else"), "if/then/else makes one argument depend on another"),
@@ -85,13 +84,7 @@ INEXPRESSIBLE: Final[Mapping[str, str]] = {
     "$recursiveRef": "$recursiveRef has no fixed target",
 }
 
-PROPERTIES: Final = 5_000
-NESTING: Final = 10
-ENUM_VALUES: Final = 1_000
-TEXT: Final = 120_000
-"""Total characters of property names, definition names, enum and const values."""
 LARGE_ENUM: Final = 250
-LARGE_ENUM_TEXT: Final = 15_000
 
 
 def is_expressible(key: str, value: Any, types: tuple[str, ...]) -> bool:
@@ -124,11 +117,11 @@ def beyond_limits(schema: Json) -> Iterator[str]:
         inside = (*named.values(), *current.get("anyOf", ()), *items)
         waiting += [(inner, level) for inner in inside]
     measured = (
-        ("properties", properties, PROPERTIES),
-        ("levels of nested objects", nesting, NESTING),
-        ("enum values", enum_values, ENUM_VALUES),
-        ("characters in names and fixed values", text, TEXT),
-        ("characters in one large enum", largest_enum, LARGE_ENUM_TEXT),
+        ("properties", properties, 5_000),
+        ("levels of nested objects", nesting, 10),
+        ("enum values", enum_values, 1_000),
+        ("characters in names and fixed values", text, 120_000),
+        ("characters in one large enum", largest_enum, 15_000),
     )
     for what, size, limit in measured:
         if size > limit:
@@ -146,17 +139,17 @@ class Conversion:
     warnings: tuple[str, ...] = ()
     shape: StrictShape | None = field(default=None, repr=False, compare=False)
 
+    # Values deeper than MAX_DEPTH are refused elsewhere, so they are passed on unchanged.
+
     def to_strict(self, arguments: Mapping[str, Any]) -> Json:
         """Convert a call to the form of the strict schema."""
-        return self._walk(arguments, Way.TO_STRICT)
+        shape = self.shape
+        return dict(shape.walk(arguments, Way.TO_STRICT, MAX_DEPTH) if shape else arguments)
 
     def restore(self, arguments: Mapping[str, Any]) -> Json:
         """Convert a call from the form of the strict schema to that of the contract."""
-        return self._walk(arguments, Way.RESTORE)
-
-    def _walk(self, arguments: Mapping[str, Any], way: Way) -> Json:
-        # Deeper values are refused elsewhere, so they are passed on unchanged.
-        return dict(self.shape.walk(arguments, way, MAX_DEPTH) if self.shape else arguments)
+        shape = self.shape
+        return dict(shape.walk(arguments, Way.RESTORE, MAX_DEPTH) if shape else arguments)
 
 
 def convert(schema: Mapping[str, Any]) -> Conversion:
@@ -200,8 +193,14 @@ class _StrictReader:
             path = self.waiting.popleft()
             self.definitions[self.names[path]] = self.read(self.at(path), path)
         self.check_references()
-        if not self.problems:
-            self.check_unions()
+        converted = frozenset() if self.problems else converted_definitions(self.definitions)
+        for path, union in () if self.problems else self.unions:
+            if not settle(union, converted):
+                self.refuse(
+                    path,
+                    "the variants differ neither in JSON type nor in a required property "
+                    "with values of its own",
+                )
         return shape
 
     def refuse(self, path: Path, reason: str) -> StrictShape:
@@ -225,9 +224,7 @@ class _StrictReader:
             return self.reference(schema, path)
         if "anyOf" in schema or "oneOf" in schema:
             return self.union(schema, path)
-        return self.typed(schema, _types(schema), path)
-
-    def typed(self, schema: Json, types: tuple[str, ...], path: Path) -> StrictShape:
+        types = _types(schema)
         if not types:
             return self.refuse(path, "no type is given")
         if len(types) > 1 and not {"object", "array"}.isdisjoint(types):
@@ -326,7 +323,8 @@ class _StrictReader:
     ) -> Json:
         """Return the other supported keywords, and warn about each unsupported one."""
         kept = {}
-        for key, value in _only(schema, schema.keys() - {*read} - SHAPING - READ_ELSEWHERE).items():
+        elsewhere = SHAPING | {"$ref", "$defs", "definitions", *read}
+        for key, value in _only(schema, schema.keys() - elsewhere).items():
             if key in NOTES or is_expressible(key, value, types):
                 kept[key] = value
             elif key in BOUNDS:
@@ -401,16 +399,6 @@ class _StrictReader:
                 trail.add(shape.name)
                 shape = shape.target
             sound |= trail
-
-    def check_unions(self) -> None:
-        converted = converted_definitions(self.definitions)
-        for path, union in self.unions:
-            if not settle(union, converted):
-                self.refuse(
-                    path,
-                    "the variants differ neither in JSON type nor in a required property "
-                    "with values of its own",
-                )
 
 
 def _types(schema: Json) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ ROOT: Final = "#"
 
 _NOTES = ("title", "description")
 _NULL: Final[Json] = {"type": "null"}
-_STRUCTURE: Final = frozenset({"properties", "items", "enum", "const", "$ref"})
 _ABSENT: Final = object()
 
 
@@ -100,19 +99,21 @@ class PropertySlot:
             inner = _wrapped(inner)
         elif self.absence is Absence.NULL and not self.takes_null:
             inner = _nullable(inner)
-        return _noted(inner, self.note)
+        description = " ".join(filter(None, (inner.get("description"), self.note)))
+        return {**inner, "description": description} if self.note else inner
 
-    def enter(self, value: Any, depth: int) -> Any:
-        inner = self.shape.walk(value, Way.TO_STRICT, depth)
-        return {"value": inner} if self.absence is Absence.WRAPPED else inner
-
-    def leave(self, value: Any, depth: int) -> Any:
+    def walk(self, value: Any, way: Way, depth: int) -> Any:
+        if way is Way.TO_STRICT:
+            if value is _ABSENT:
+                return None
+            inner = self.shape.walk(value, way, depth)
+            return {"value": inner} if self.absence is Absence.WRAPPED else inner
         if value is None and self.absence is not Absence.NEVER:
             return _ABSENT
         wrapped = isinstance(value, Mapping) and set(value) == {"value"}
         if self.absence is Absence.WRAPPED and wrapped:
             value = value["value"]
-        return self.shape.walk(value, Way.RESTORE, depth)
+        return self.shape.walk(value, way, depth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,25 +133,14 @@ class Object(StrictShape):
     def walk(self, value: Any, way: Way, depth: int) -> Any:
         if depth == 0 or not isinstance(value, Mapping):
             return value
+        walked = {}
         if way is Way.TO_STRICT:
-            return self._enter(value, depth - 1)
-        return self._leave(value, depth - 1)
-
-    def _enter(self, value: Mapping[str, Any], depth: int) -> Json:
-        entered = {}
-        for name, slot in self.slots.items():
-            if name in value:
-                entered[name] = slot.enter(value[name], depth)
-            elif slot.absence is not Absence.NEVER:
-                entered[name] = None
-        return {**entered, **{name: value[name] for name in value if name not in self.slots}}
-
-    def _leave(self, value: Mapping[str, Any], depth: int) -> Json:
-        left = {
-            name: self.slots[name].leave(item, depth) if name in self.slots else item
-            for name, item in value.items()
-        }
-        return {name: item for name, item in left.items() if item is not _ABSENT}
+            optional = (n for n, slot in self.slots.items() if slot.absence is not Absence.NEVER)
+            value = {**dict.fromkeys(optional, _ABSENT), **value}
+        for name, item in value.items():
+            slot = self.slots.get(name)
+            walked[name] = item if slot is None else slot.walk(item, way, depth - 1)
+        return {name: item for name, item in walked.items() if item is not _ABSENT}
 
     def parts(self) -> Iterable[StrictShape]:
         return (slot.shape for slot in self.slots.values())
@@ -294,7 +284,7 @@ def _key(value: Any) -> Hashable:
 def _nullable(schema: Json) -> Json:
     if "anyOf" in schema:
         return {**schema, "anyOf": [*schema["anyOf"], dict(_NULL)]}
-    if _STRUCTURE.isdisjoint(schema):
+    if {"properties", "items", "enum", "const", "$ref"}.isdisjoint(schema):
         types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         return {**schema, "type": [*types, "null"]}
     inner, notes = _apart(schema)
@@ -310,13 +300,6 @@ def _wrapped(schema: Json) -> Json:
         "additionalProperties": False,
     }
     return {"anyOf": [dict(_NULL), wrapper], **notes}
-
-
-def _noted(schema: Json, note: str) -> Json:
-    if not note:
-        return schema
-    description = " ".join(filter(None, (schema.get("description"), note)))
-    return {**schema, "description": description}
 
 
 def _apart(schema: Json) -> tuple[Json, Json]:

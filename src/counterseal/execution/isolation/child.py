@@ -175,26 +175,18 @@ class ChildLink:
             os.fdopen(messages, "rb", buffering=0),
             os.fdopen(output, "rb", buffering=0),
         )
-        self._jobs: asyncio.WriteTransport | None = None
+        self.jobs: asyncio.WriteTransport | None = None
         self._open: list[asyncio.BaseTransport] = []
 
     async def open(self, messages: Messages, lines: Lines) -> None:
         loop = asyncio.get_running_loop()
         to_child, from_child, printed = self._files
-        self._jobs, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, to_child)
-        self._open.append(self._jobs)
+        self.jobs, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, to_child)
+        self._open.append(self.jobs)
         transport, _ = await loop.connect_read_pipe(lambda: messages, from_child)
         self._open.append(transport)
         transport, _ = await loop.connect_read_pipe(lambda: lines, printed)
         self._open.append(transport)
-
-    def send(self, message: bytes) -> None:
-        if self._jobs is not None and not self._jobs.is_closing():
-            self._jobs.write(framed(message))
-
-    def hang_up(self) -> None:
-        if self._jobs is not None:
-            self._jobs.close()
 
     async def close(self) -> None:
         for transport in self._open:
@@ -279,7 +271,8 @@ class Child:
         self.folder = job.address.folder
         self.calls += 1
         self._tell, self._told = tell, 0
-        self._lines.begin(self._printed, record["fence"], Cover(job.secrets))
+        printed = lambda line: self._pass_on("log", [logging.INFO, line])  # noqa: E731 - one line
+        self._lines.begin(printed, record["fence"], Cover(job.secrets))
         over, interrupted = None, False
         try:
             over = await self._watch(job.memory_mb, until)
@@ -302,8 +295,12 @@ class Child:
     async def _ending(self, job: IsolatedJob, over: str | None, grace: float) -> Reply:
         try:
             if over is None and not self._answer.done():
-                await self._cancel(grace)
-            await self._heard_out()
+                self._send("cancel")
+                await self._answered(asyncio.get_running_loop().time() + grace)
+            # The rest of the call's output comes through another pipe.
+            if self._answer.done() and not self._lines.ended.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._lines.ended.wait(), _LOOK_EVERY)
         finally:
             self._over()
         if over is not None:
@@ -316,9 +313,6 @@ class Child:
         self._tell = None
         if not self._answer.done():
             self.end()
-
-    def _printed(self, line: str) -> None:
-        self._pass_on("log", [logging.INFO, line])
 
     def _record(self, job: IsolatedJob, seconds: float) -> dict[str, Any]:
         start = self._data_at_start
@@ -341,17 +335,6 @@ class Child:
                 self.end()
                 return over
         return None
-
-    async def _cancel(self, grace: float) -> None:
-        """Cancel the job, and wait for an answer during the grace period."""
-        self._send("cancel")
-        await self._answered(asyncio.get_running_loop().time() + grace)
-
-    async def _heard_out(self) -> None:
-        """Wait for the rest of the call's output, which comes through another pipe."""
-        if self._answer.done() and not self._lines.ended.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._lines.ended.wait(), _LOOK_EVERY)
 
     async def _answered(self, until: float) -> bool:
         """Wait for an answer or the child's end. Return False on timeout."""
@@ -382,7 +365,11 @@ class Child:
         if kind is None:
             self.end()
             return Reply("died", trace=self._trace("it broke the protocol"), began=self._began)
-        self.fit = self.fit and not answer.get("spent") and not self._grown(job.memory_mb)
+        # A call may have left too little memory for the next one.
+        start, now = self._data_at_start, processes.data_bytes(self.pid)
+        grown = 0 if start is None or now is None else now - start
+        too_large = grown > job.memory_mb * 1024 * 1024 / 2
+        self.fit = self.fit and not answer.get("spent") and not too_large
         return Reply(
             kind,
             answer.get("value"),
@@ -392,11 +379,6 @@ class Child:
             began=self._began,
         )
 
-    def _grown(self, memory_mb: int) -> bool:
-        """Return whether a call left too little memory for the next one."""
-        start, now = self._data_at_start, processes.data_bytes(self.pid)
-        return start is not None and now is not None and now - start > memory_mb * 1024 * 1024 / 2
-
     # --- messages ---------------------------------------------------------------------------------
 
     def _expect(self) -> None:
@@ -405,23 +387,23 @@ class Child:
         self._answer = asyncio.get_running_loop().create_future()
 
     def _send(self, kind: str, content: Any = None) -> None:
-        self._link.send(to_json([kind, self._number, content]))
+        message = framed(to_json([kind, self._number, content]))
+        if self._link.jobs is not None and not self._link.jobs.is_closing():
+            self._link.jobs.write(message)
 
     def _receive(self, message: list[Any]) -> None:
         match message:
-            case [str(kind), int(number), content]:
-                pass
+            case [str(), int(number), _] if number != self._number:
+                pass  # of an earlier call
+            case ["began", int(), _]:
+                self._began = True
+            case ["log" | "progress" as kind, int(), content]:
+                self._pass_on(kind, content)
+            case [str(kind), int(), content]:
+                if not self._answer.done():
+                    self._answer.set_result(content if kind == "answer" else kind)
             case _:
                 self._lost()
-                return
-        if number != self._number:
-            return  # of an earlier call
-        if kind == "began":
-            self._began = True
-        elif kind in ("log", "progress"):
-            self._pass_on(kind, content)
-        elif not self._answer.done():
-            self._answer.set_result(content if kind == "answer" else kind)
 
     def _pass_on(self, kind: str, content: Any) -> None:
         fits = {"log": 2, "progress": 3}
@@ -447,7 +429,8 @@ class Child:
 
     async def close(self) -> None:
         """Close the pipe, wait a moment for the process to end, and kill it if it does not."""
-        self._link.hang_up()
+        if self._link.jobs is not None:
+            self._link.jobs.close()
         if self.fit:
             await asyncio.wait({self._exited}, timeout=0.5)
         self.end()

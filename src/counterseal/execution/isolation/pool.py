@@ -55,7 +55,8 @@ def _command(*flags: str, path: Sequence[str], code: Sequence[str] = (), sealed:
 
     `code` are folders of which a sealed child sees only the code.
     """
-    options = {"package": str(PACKAGE), "path": list(path), "code": list(code), "sealed": sealed}
+    absolute = [str(Path(entry).absolute()) for entry in path]  # "" is the current folder
+    options = {"package": str(PACKAGE), "path": absolute, "code": list(code), "sealed": sealed}
     return [sys.executable, *flags, "-c", _BOOT, json.dumps(options)]
 
 
@@ -81,7 +82,7 @@ async def start_worker() -> Child:
     try:
         # Not asyncio's subprocess: it waits for ever if its loop is closed at this moment.
         process = subprocess.Popen(  # noqa: S603, ASYNC220 - this interpreter; takes a moment
-            _command("-P", path=_search_path(), sealed=False),
+            _command("-P", path=sys.path, sealed=False),
             stdin=theirs[0],
             stdout=theirs[1],
             stderr=theirs[2],
@@ -109,8 +110,7 @@ def _end_of(process: subprocess.Popen[bytes]) -> asyncio.Future[str]:
     """Return a future with how the process ended."""
     loop = asyncio.get_running_loop()
     if not hasattr(os, "pidfd_open"):
-        waiting = loop.run_in_executor(None, process.wait)
-        return asyncio.ensure_future(_worded(waiting))
+        return loop.run_in_executor(None, lambda: _in_words(process.wait()))
     ended: asyncio.Future[str] = loop.create_future()
     watched = os.pidfd_open(process.pid)
 
@@ -122,15 +122,6 @@ def _end_of(process: subprocess.Popen[bytes]) -> asyncio.Future[str]:
 
     loop.add_reader(watched, over)
     return ended
-
-
-async def _worded(waiting: asyncio.Future[int]) -> str:
-    return _in_words(await waiting)
-
-
-def _search_path() -> list[str]:
-    """Return this process's search path with absolute folders; "" is the current folder."""
-    return [str(Path(entry).absolute()) for entry in sys.path]
 
 
 def _pipes() -> tuple[list[int], list[int]]:
@@ -153,8 +144,11 @@ async def start_sandbox(job: IsolatedJob, directory: str, threads: ThreadPoolExe
         starting.add_done_callback(_abandon)
         raise
 
-    async def exited() -> str:
-        return _how_it_ended(await loop.run_in_executor(threads, process.wait))
+    def exited() -> str:
+        result = process.wait()
+        if result.signal <= 0 and result.exit_code < 0:
+            return "it was killed: by its memory limit, or from outside"
+        return _in_words(-result.signal if result.signal > 0 else result.exit_code)
 
     def end(*, running: bool) -> None:
         if running:
@@ -164,7 +158,7 @@ async def start_sandbox(job: IsolatedJob, directory: str, threads: ThreadPoolExe
     def excess(_memory_mb: int) -> str | None:  # the sandbox itself counts memory and processes
         return sandbox.excess(directory, process.pid)
 
-    how = asyncio.ensure_future(exited())
+    how = loop.run_in_executor(threads, exited)
     return Child(process.pid or -1, ChildLink(*ends), how, end, excess)
 
 
@@ -176,17 +170,6 @@ def _abandon(starting: asyncio.Future[sandbox.Process]) -> None:
             os.close(end)
         process.kill()
         process.wait()
-
-
-def _how_it_ended(result: Any) -> str:
-    if result.signal > 0:
-        return _in_words(-result.signal)
-    if result.exit_code >= 0:
-        return _in_words(result.exit_code)
-    return "it was killed: by its memory limit, or from outside"
-
-
-_START_SECONDS = 60.0
 
 
 class _Pool:
@@ -236,7 +219,7 @@ class Workers(_Pool):
 
     async def warm(self, count: int = 1, address: FunctionAddress | None = None) -> None:
         """Start processes in advance. A failure is reported by the first call."""
-        until = asyncio.get_running_loop().time() + _START_SECONDS
+        until = asyncio.get_running_loop().time() + 60.0
         async with self._warming, AsyncExitStack() as stack:
             if self._closed:
                 return

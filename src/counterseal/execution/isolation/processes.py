@@ -102,7 +102,9 @@ def excess(pid: int, memory_mb: int) -> str | None:
     pids = {pid} | family(pid)
     if len(pids) > _MOST:
         return f"it had started more than {_MOST} processes"
-    if _memory_bytes(pids) > (memory_mb + OWN_MB) * 1024 * 1024:
+    # Of several processes, the memory that they share is counted once.
+    memory = sum(map(_share, pids)) if len(pids) > 1 else _numbers(pid)[1] * _PAGE
+    if memory > (memory_mb + OWN_MB) * 1024 * 1024:
         return f"it and its processes held more memory than its {memory_mb} MB"
     return None
 
@@ -117,13 +119,6 @@ def _numbers(pid: int) -> list[int]:
     with suppress(OSError, ValueError):
         return [int(number) for number in (_PROC / str(pid) / "statm").read_text().split()]
     return [0] * 7
-
-
-def _memory_bytes(pids: set[int]) -> int:
-    """Return the memory of processes together; shared memory is counted once."""
-    if len(pids) > 1:
-        return sum(map(_share, pids))
-    return sum(_numbers(pid)[1] * _PAGE for pid in pids)
 
 
 def hidden_files(pid: int, device: int) -> int:
@@ -141,17 +136,14 @@ def hidden_files(pid: int, device: int) -> int:
                     sizes[info.st_ino] = info.st_blocks * 512
         with suppress(OSError):
             for line in (_PROC / str(member) / "maps").read_text(errors="replace").splitlines():
-                if line.endswith(" (deleted)"):
-                    _add_mapping(sizes, line, device)
+                if not line.endswith(" (deleted)"):
+                    continue
+                addresses, _, _, number, inode, *_ = line.split()
+                major, minor = (int(part, 16) for part in number.split(":"))
+                if os.makedev(major, minor) == device:
+                    first, last = (int(address, 16) for address in addresses.split("-"))
+                    sizes[int(inode)] = max(sizes.get(int(inode), 0), last - first)
     return sum(sizes.values())
-
-
-def _add_mapping(sizes: dict[int, int], line: str, device: int) -> None:
-    addresses, _, _, number, inode, *_ = line.split()
-    major, minor = (int(part, 16) for part in number.split(":"))
-    if os.makedev(major, minor) == device:
-        first, last = (int(address, 16) for address in addresses.split("-"))
-        sizes[int(inode)] = max(sizes.get(int(inode), 0), last - first)
 
 
 def _share(pid: int) -> int:

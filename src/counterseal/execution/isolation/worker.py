@@ -107,8 +107,12 @@ def load(address: FunctionAddress, *, listed: bool = True) -> Tool[..., Any] | C
 
     `listed` is False in a sandbox, where folders can't be listed.
     """
-    if address.folder:
-        _add(address.folder, listed=listed)
+    folder = address.folder
+    if folder and listed and folder not in sys.path:
+        sys.path.insert(0, folder)
+        invalidate_caches()
+    if folder and not listed and folder not in {getattr(f, "folder", None) for f in sys.meta_path}:
+        sys.meta_path.insert(0, CodeIn(folder))
     module = _run(address) if address.file else import_module(address.module)
     target: Any = module
     for part in address.qualname.split("."):
@@ -117,15 +121,6 @@ def load(address: FunctionAddress, *, listed: bool = True) -> Tool[..., Any] | C
         raise ImportError(f"{address.module} has no {address.qualname}")
     loaded: Tool[..., Any] | Callable[..., Any] = target
     return loaded
-
-
-def _add(folder: str, *, listed: bool) -> None:
-    if listed:
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
-            invalidate_caches()
-    elif folder not in {getattr(finder, "folder", None) for finder in sys.meta_path}:
-        sys.meta_path.insert(0, CodeIn(folder))
 
 
 def _run(address: FunctionAddress) -> ModuleType:
@@ -149,7 +144,6 @@ def _run(address: FunctionAddress) -> ModuleType:
 
 
 _LONGEST_RECORD = 8 * 1024
-_CANCELLED = "CancelledError"
 
 Send = Callable[[str, int, Any], None]
 
@@ -163,31 +157,19 @@ class WorkerServices:
         self.cover = Cover(job.get("secrets", {}))
         self._send = send
         self._job = job
-        self._http: httpx.AsyncClient | None = None
-        self._sync_http: httpx.Client | None = None
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
     # Clients are made for each call: an async one can't outlive its event loop.
 
-    @property
+    @cached_property
     def http(self) -> httpx.AsyncClient:
-        if self._http is None:
-            seconds = self._job["seconds"]
-            self._http = self._clients.client(self._egress, self._too_late, seconds=seconds)
-        return self._http
+        client: httpx.AsyncClient = self._client(self._clients.client)
+        return client
 
-    @property
+    @cached_property
     def sync_http(self) -> httpx.Client:
-        if self._sync_http is None:
-            seconds = self._job["seconds"]
-            self._sync_http = self._clients.sync_client(
-                self._egress, self._too_late, seconds=seconds
-            )
-        return self._sync_http
-
-    def _too_late(self) -> str:
-        """Return why nothing may be sent any more; only the runtime knows of leases."""
-        return "the call's deadline has passed" if boottime() >= self._job["until"] else ""
+        client: httpx.Client = self._client(self._clients.sync_client)
+        return client
 
     @cached_property
     def _clients(self) -> Clients:
@@ -195,11 +177,14 @@ class WorkerServices:
 
         return Clients()
 
-    @property
-    def _egress(self) -> Any:
+    def _client(self, make: Callable[..., Any]) -> Any:
         from counterseal.contract.egress import Egress  # noqa: PLC0415 - only tools that connect need it
 
-        return Egress.from_record(self._job["egress"])
+        def too_late() -> str:  # only the runtime knows of leases
+            return "the call's deadline has passed" if boottime() >= self._job["until"] else ""
+
+        egress = Egress.from_record(self._job["egress"])
+        return make(egress, too_late, seconds=self._job["seconds"])
 
     @cached_property
     def files(self) -> Files:
@@ -231,8 +216,8 @@ class WorkerServices:
             try:
                 return await awaitable
             finally:
-                if self._http is not None:
-                    await self._http.aclose()
+                if "http" in vars(self):
+                    await self.http.aclose()
                     await self._clients.aclose()
 
         return asyncio.run(main())
@@ -247,13 +232,13 @@ class WorkerServices:
 
     def ended_by(self, error: BaseException) -> bool:
         """Return whether this exception is the end of a cancelled async tool."""
-        return self.cancelled and self._task is not None and type(error).__name__ == _CANCELLED
+        cancelled = self.cancelled and self._task is not None
+        return cancelled and type(error).__name__ == "CancelledError"
 
     def close(self) -> None:
-        if self._sync_http is not None:
-            self._sync_http.close()
+        if "sync_http" in vars(self):
+            self.sync_http.close()
             self._clients.close()
-            self._sync_http = None
 
 
 class _ToRuntime(logging.Handler):
@@ -308,16 +293,12 @@ def limited(memory: int | None, seconds: float) -> Iterator[None]:
     before = {kind: resource.getrlimit(kind) for kind in wanted}
     try:
         for kind, value in wanted.items():
-            _lower(kind, value, before[kind])
+            given = [each for each in (value, *before[kind]) if each != resource.RLIM_INFINITY]
+            resource.setrlimit(kind, (min(given), before[kind][1]))
         yield
     finally:
         for kind, limits in before.items():
             resource.setrlimit(kind, limits)
-
-
-def _lower(kind: int, value: int, before: tuple[int, int]) -> None:
-    given = [limit for limit in (value, *before) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(kind, (min(given), before[1]))
 
 
 _LONGEST_TRACE = 64 * 1024
@@ -329,7 +310,11 @@ def main(options: Mapping[str, Any]) -> None:
     """Serve until the runtime closes the pipe. `options` come from `pool`."""
     sys.argv[:] = ["counterseal-worker"]
     link = RuntimeLink()
-    _adopt_orphans()
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - only where it is needed
+
+        # Become the parent of processes whose parent ends, so that they can be found and ended.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dump would contain secrets
     if options["sealed"]:
         from counterseal.execution.isolation.seal import seal  # noqa: PLC0415 - others need no ctypes
@@ -340,14 +325,6 @@ def main(options: Mapping[str, Any]) -> None:
             # Modes and times can't be set in a sandbox; copying a file works anyway.
             setattr(shutil, name, lambda *_, **__: None)
     Worker(link, listed=not options["sealed"]).serve()
-
-
-def _adopt_orphans() -> None:
-    """Become the parent of processes whose parent ends, so that they can be found and ended."""
-    if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415 - only where it is needed
-
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class RuntimeLink:
@@ -433,8 +410,13 @@ class Worker:
                 self._jobs.put((kind, number, content))
             elif running is not None and running.number == number:
                 running.cancel()
-        if self._running is not None:
-            _end_at_once()  # the runtime is gone
+        if self._running is not None:  # the runtime is gone: end at once
+            for pid in processes.family(os.getpid()):
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            if os.getpgrp() == os.getpid():
+                os.killpg(0, signal.SIGKILL)
+            os._exit(1)
         self._jobs.put(None)
 
     def _run(self, number: int, job: Mapping[str, Any]) -> None:
@@ -449,7 +431,11 @@ class Worker:
             self._running = None
         if os.getpid() != self._pid:
             os._exit(0)  # a fork of this process, made by the tool
-        _print_fence(job["fence"])
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # a tool may have closed them
+                stream.flush()
+        with suppress(OSError):  # the fence ends this call's output
+            os.write(2, f"\n{job['fence']}\n".encode())
         left = _left_behind() or self._has_more_threads()
         self._link.send_raw("answer", number, _sized(answer, left=left))
 
@@ -462,7 +448,11 @@ class Worker:
                 context = context_of(job["context"], services)
                 arguments.update(dict.fromkeys(job["context_params"], context))
             self._link.send("began", services.number)
-            value = _call(function, arguments, services)
+            try:
+                value = function(**arguments)
+                value = services.run(value) if inspect.isawaitable(value) else value
+            finally:
+                services.close()
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
             cancelled = services.ended_by(error)
             return {"kind": "cancelled"} if cancelled else _fault(error, services.cover)
@@ -489,32 +479,6 @@ class Worker:
             else:
                 self._known[address] = (found, read_signature(found).bind)
         return self._known[address]
-
-
-def _call(function: Callable[..., Any], arguments: dict[str, Any], services: WorkerServices) -> Any:
-    try:
-        value = function(**arguments)
-        return services.run(value) if inspect.isawaitable(value) else value
-    finally:
-        services.close()
-
-
-def _print_fence(fence: str) -> None:
-    """Print the fence that ends this call's output."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # a tool may have closed them
-            stream.flush()
-    with suppress(OSError):
-        os.write(2, f"\n{fence}\n".encode())
-
-
-def _end_at_once() -> None:
-    for pid in processes.family(os.getpid()):
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
 
 
 def _threads() -> int:

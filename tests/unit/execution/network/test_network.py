@@ -224,8 +224,8 @@ async def test_a_lookup_that_hangs_is_a_connection_that_timed_out(kind, server, 
         await asyncio.Event().wait()
 
     clients = Clients(world.network._replace(resolve=hang))
+    url = server.url("/ok", "api.example.org")
     with pytest.raises(httpx.TimeoutException):
-        url = server.url("/ok", "api.example.org")
         await Lent(kind, clients, egress).get(url, seconds=0.05)
     assert world.dialled == []
     await clients.aclose()
