@@ -15,6 +15,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -104,8 +105,9 @@ class ToolCalls:
         """Carry out a proposal, or one round of it if its client has to answer questions."""
         self.running += 1
         try:
-            answers, state = params.input_responses, _parsed_state(params.request_state)
-            return await self._round(ctx, proposal, principal, answers, state)
+            # The state of the round before, which this server had sealed and the SDK opened.
+            state = {} if params.request_state is None else json.loads(params.request_state)
+            return await self._round(ctx, proposal, principal, params.input_responses, state)
         except asyncio.CancelledError:
             # The runtime has settled the call and raised a cancellation of its own. The SDK
             # recognizes its cancellations by the exception, so raise the SDK's if there is one.
@@ -220,16 +222,13 @@ class ToolCalls:
                 return _input_required(requests, {"approval": observation.approval_id})
             if await self._approvals.shown(client, observation, principal):
                 observation = await self._submit(client, proposal, principal)
-        contract, output = self._contract(observation)
         link = self._approvals.link(observation) if awaits_approval(observation) else None
-        return tool_result(observation, contract, output, link)
-
-    def _contract(self, observation: Observation) -> tuple[Contract | None, Validator | None]:
         try:
             record = self._runtime.registry.get(observation.tool, observation.version)
         except RegistryError:
-            return None, None
-        return record.contract, self._runtime.compiled_for(record).output
+            return tool_result(observation, None, None, link)
+        output = self._runtime.compiled_for(record).output
+        return tool_result(observation, record.contract, output, link)
 
 
 # --- the request ----------------------------------------------------------------------------------
@@ -255,17 +254,6 @@ def _meta_text(ctx: Ctx, name: str) -> str | None:
             code=types.INVALID_PARAMS, message=f"_meta {name}: expected a string, got {kind}"
         )
     return value
-
-
-def _parsed_state(state: str | None) -> dict[str, Any]:
-    """Return the state of the round before, which this server had sealed and the SDK opened."""
-    if state is None:
-        return {}
-    try:
-        parsed = json.loads(state)
-    except ValueError:
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
 
 
 class _LatestSpan(NonRecordingSpan):
@@ -311,8 +299,6 @@ def awaits_approval(observation: Observation) -> bool:
 
 # --- approvals ------------------------------------------------------------------------------------
 
-_EMPTY_FORM: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
-
 
 class ApprovalWait:
     """Shows clients where a person decides on their calls, and waits for the decisions."""
@@ -343,7 +329,8 @@ class ApprovalWait:
         if client.can("elicitation.url"):
             return {"mode": "url", "message": message, "url": url}
         text = f"{message}\nDecide at {url}, then go on here."
-        return {"mode": "form", "message": text, "requestedSchema": _EMPTY_FORM}
+        empty_form = {"type": "object", "properties": {}}
+        return {"mode": "form", "message": text, "requestedSchema": empty_form}
 
     async def shown(
         self, client: CallClient, observation: Observation, principal: Principal
@@ -358,8 +345,11 @@ class ApprovalWait:
         deciding = asyncio.ensure_future(self.decided(observation.approval_id, principal))
         try:
             await asyncio.wait({asking, deciding}, return_when=asyncio.FIRST_COMPLETED)
-            if deciding.done() or await _goes_on(asking):
+            if deciding.done():
                 return await deciding
+            with suppress(RefusedError):  # a refusal to answer means nothing
+                if (await asking).get("action") == "accept":
+                    return await deciding
             return await self.decided(observation.approval_id, principal, 0.0)
         finally:
             asking.cancel()
@@ -375,14 +365,6 @@ class ApprovalWait:
         except ApprovalError:
             return True  # submitting the call again reports what is wrong with the approval
         return packet.status != "waiting"
-
-
-async def _goes_on(asking: asyncio.Future[dict[str, Any]]) -> bool:
-    """Return True if the client says to go on. A refusal to answer means nothing."""
-    try:
-        return (await asking).get("action") == "accept"
-    except RefusedError:
-        return False
 
 
 # --- results --------------------------------------------------------------------------------------
@@ -463,10 +445,13 @@ def _blocks(observation: Observation) -> list[dict[str, Any]]:
         text = block.get("text")
         if block.get("type") == "text" and isinstance(text, str):
             lines.extend(fence(text, observation.call_id, observation.trust))
-        elif block.get("type") == "resource":
-            others.append(_resource(thaw(block), observation))
-        elif block.get("type") in ("image", "audio", "resource_link"):
+        elif block.get("type") in ("image", "audio", "resource_link", "resource"):
             others.append(thaw(block))
+            resource = others[-1].get("resource")
+            # The model reads the text of an embedded resource, too.
+            if isinstance(resource, dict) and isinstance(resource.get("text"), str):
+                marked = fence(resource["text"], observation.call_id, observation.trust)
+                resource["text"] = "\n".join(marked)
     structured = (observation.data or {}).get("structuredContent")
     if structured is not None and not any("text" in block for block in blocks):
         text = json.dumps(thaw(structured), ensure_ascii=False)
@@ -474,12 +459,3 @@ def _blocks(observation: Observation) -> list[dict[str, Any]]:
     elif not blocks and observation.data:  # too large to be shown: a summary stands for it
         lines = [observation.for_model()]
     return [{"type": "text", "text": "\n".join(lines)}, *others]
-
-
-def _resource(block: dict[str, Any], observation: Observation) -> dict[str, Any]:
-    """Mark the text of an embedded resource as data, because the model reads it, too."""
-    resource = block.get("resource")
-    if isinstance(resource, dict) and isinstance(resource.get("text"), str):
-        lines = fence(resource["text"], observation.call_id, observation.trust)
-        resource["text"] = "\n".join(lines)
-    return block

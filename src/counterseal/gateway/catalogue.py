@@ -80,16 +80,12 @@ class Catalogue:
             if len(self._lists) > _MAX_LISTS:
                 self._lists.clear()
             entries = self._entries_of(runtime.registry.catalogue(principal, key[1] or ""))
-            if not entries and key not in self._lists:
-                self._log_empty(principal)
+            if not entries and key not in self._lists:  # once until the registry changes
+                withheld = " ".join(runtime.registry.withheld(principal).values())
+                why = withheld or f"the agent has no grants in the tenant {principal.tenant}."
+                _log.warning("a client of the agent %s sees no tools: %s", principal.agent, why)
             self._lists[key] = (monotonic(), entries)
         return entries
-
-    def _log_empty(self, principal: Principal) -> None:
-        """Log why a caller gets an empty list, once until the registry changes."""
-        withheld = self._runtime.registry.withheld(principal).values()
-        why = " ".join(withheld) or f"the agent has no grants in the tenant {principal.tenant}."
-        _log.warning("a client of the agent %s sees no tools: %s", principal.agent, why)
 
     async def _run(self, principal: Principal, run_id: str | None) -> RunRecord | None:
         """Return the run in which a call would be made, if it has begun."""

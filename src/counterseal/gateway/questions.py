@@ -216,7 +216,10 @@ class CallClient:
     # --- log and progress -------------------------------------------------------------------------
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        if level in self._wanted_levels():
+        least: Any = self._log_level(self.ctx)
+        if is_modern(self.ctx):
+            least = (self.ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
+        if least in LEVELS and level in LEVELS[LEVELS.index(least) :]:
             await self._on_own_loop(self._log(level, data, logger))
 
     async def _log(self, level: str, data: Any, logger: str | None) -> None:
@@ -228,12 +231,6 @@ class CallClient:
         await self.ctx.session.send_notification(
             notification, related_request_id=self.ctx.request_id
         )
-
-    def _wanted_levels(self) -> tuple[str, ...]:
-        if is_modern(self.ctx):
-            least = (self.ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
-            return LEVELS[LEVELS.index(least) :] if least in LEVELS else ()
-        return LEVELS[LEVELS.index(self._log_level(self.ctx)) :]
 
     def report(self, report: Progress) -> None:
         """Take a progress report of a tool. Reports beyond a limit are dropped."""

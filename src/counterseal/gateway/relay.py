@@ -152,11 +152,15 @@ class Relay:
         result = await self._calls.carry_out(ctx, params, proposal, principal)
         if result.get("resultType") == "input_required":
             return result
-        if result["isError"]:
+        if result["isError"]:  # an error of the protocol, with the facts of the refusal as data
             facts = dict(result["_meta"][FACTS])
             if isinstance(params, types.ReadResourceRequestParams):
                 facts["uri"] = str(params.uri)  # the protocol wants the URI in the error
-            raise _refusal(facts)
+            errors = [error["message"] for error in facts.get("errors", ())]
+            message = f"{facts['code']}: {errors[0] if errors else 'the request was refused'}"
+            invalid = facts["code"] in (Code.SEMANTIC_INVALIDITY, Code.STALE_STATE)
+            code = types.INVALID_PARAMS if invalid else types.INTERNAL_ERROR
+            raise MCPError(code, message, facts)
         return {**COMPLETE, **result["structuredContent"]}
 
     async def complete(
@@ -244,10 +248,15 @@ class Relay:
         what = "prompts" if kind == "prompt" else "resources"
         if known is not None and self._upstreams.allows(principal, known[0], what):
             return known
-        owner = _only_owner(dict(await self._candidates(principal, kind, name)), kind, name)
+        owners = dict(await self._candidates(principal, kind, name))
+        if len(owners) != 1:
+            several = f"Several servers have this {kind}: {', '.join(sorted(owners))}."
+            message = several if owners else f"There is no such {kind} here."
+            data = {"uri": name} if kind == "resource" else {"name": name}
+            raise MCPError(types.INVALID_PARAMS, message, data)
         if len(self._owners) > _MAX_OWNERS:
             self._owners.clear()
-        self._owners[principal.tenant, kind, name] = owner
+        self._owners[principal.tenant, kind, name] = owner = next(iter(owners.items()))
         return owner
 
     async def _candidates(
@@ -294,22 +303,3 @@ def _matches(template: object, uri: str) -> bool:
         return UriTemplate.parse(str(template)).match(uri) is not None
     except ValueError:
         return False
-
-
-def _only_owner(owners: Mapping[str, str], kind: str, name: str) -> tuple[str, str]:
-    data = {"uri": name} if kind == "resource" else {"name": name}
-    if not owners:
-        raise MCPError(types.INVALID_PARAMS, f"There is no such {kind} here.", data)
-    if len(owners) > 1:
-        message = f"Several servers have this {kind}: {', '.join(sorted(owners))}."
-        raise MCPError(types.INVALID_PARAMS, message, data)
-    return next(iter(owners.items()))
-
-
-def _refusal(facts: Mapping[str, Any]) -> MCPError:
-    """Return a refusal as an error of the protocol, with its facts as data."""
-    errors = [error["message"] for error in facts.get("errors", ())]
-    message = f"{facts['code']}: {errors[0] if errors else 'the request was refused'}"
-    invalid = facts["code"] in (Code.SEMANTIC_INVALIDITY, Code.STALE_STATE)
-    code = types.INVALID_PARAMS if invalid else types.INTERNAL_ERROR
-    return MCPError(code, message, dict(facts))

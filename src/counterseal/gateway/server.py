@@ -31,7 +31,7 @@ from counterseal.gateway.catalogue import Catalogue, ClientConnection, Notificat
 from counterseal.gateway.questions import LEVELS, is_modern
 from counterseal.gateway.relay import Relay
 from counterseal.gateway.upstream_tools import UpstreamTools
-from counterseal.keys import KeyRing, derived_key
+from counterseal.keys import derived_key
 from counterseal.proposal import Principal
 from counterseal.runtime import Runtime
 from counterseal.telemetry import listening, measure
@@ -44,7 +44,6 @@ _log = logging.getLogger("counterseal.gateway")
 _PAGE: Final = 1000
 _STATE_SECONDS: Final = 3600.0
 """How long a client may take to call again with answers."""
-_SESSION_HEADER: Final = "mcp-session-id"
 _REGISTRY_CHECK: Final = 0.2
 _STORE_CHECK: Final = 1.0
 _DATE_CHECK: Final = 60.0
@@ -109,9 +108,15 @@ class McpServer:
         add("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         if self.relay is not None:
             self._add_relay_handlers(server, self.relay)
-        server.middleware.append(
-            RequestStateBoundary(_state_security(self.runtime.keys), default_audience="counterseal")
+        # The state of a call between rounds. Every worker with the same vault keys can open it;
+        # without vault keys only this process can.
+        key = derived_key(self.runtime.keys, "mcp request state")
+        security = (
+            RequestStateSecurity.ephemeral(ttl=_STATE_SECONDS)
+            if key is None
+            else RequestStateSecurity(keys=[key], ttl=_STATE_SECONDS)
         )
+        server.middleware.append(RequestStateBoundary(security, default_audience="counterseal"))
         server.middleware.append(self._measure)
         server.middleware.insert(0, self._keep_connection)
         return server
@@ -170,16 +175,10 @@ class McpServer:
             RAW_ARGUMENTS.reset(token)
 
     def _run(self, ctx: Ctx, principal: Principal) -> str | None:
-        return run_of(ctx, principal, self._session_of(ctx))
-
-    def _session_of(self, ctx: Ctx) -> str | None:
-        if self._session is not None:
-            return self._session
-        headers = getattr(ctx.request, "headers", None)
-        if headers is None or is_modern(ctx):
-            return None
-        session = headers.get(_SESSION_HEADER)
-        return session if isinstance(session, str) else None
+        session, headers = self._session, getattr(ctx.request, "headers", None)
+        if session is None and headers is not None and not is_modern(ctx):
+            session = headers.get("mcp-session-id")
+        return run_of(ctx, principal, session)
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the schema by which the SDK checks headers against arguments."""
@@ -193,7 +192,14 @@ class McpServer:
     ) -> dict[str, Any]:
         principal = self._caller()
         tools = await self.catalogue.tools(principal, self._run(ctx, principal))
-        start = _page_start(params.cursor if params else None, len(tools))
+        cursor = params.cursor if params else None
+        start = int(cursor[:9]) if cursor and cursor.isascii() and cursor.isdigit() else 0
+        if cursor is not None and not 0 < start < len(tools):
+            raise MCPError(
+                code=types.INVALID_PARAMS,
+                message="cursor: not a cursor of this list. "
+                "Leave it out to start at the first page.",
+            )
         more = {"nextCursor": str(start + _PAGE)} if start + _PAGE < len(tools) else {}
         return {**COMPLETE, "tools": tools[start : start + _PAGE], **more}
 
@@ -245,7 +251,10 @@ class McpServer:
         try:
             while not stream.done():
                 await asyncio.wait({stream}, timeout=_CREDENTIAL_CHECK)
-                if not stream.done() and not await self._credential_is_valid():
+                token = get_access_token()
+                if stream.done() or token is None or self._valid is None:
+                    continue
+                if not await self._valid(token):
                     raise MCPError(
                         code=types.INVALID_REQUEST, message="the credential is not valid any more"
                     )
@@ -254,10 +263,6 @@ class McpServer:
             stream.cancel()
             if relay is not None:
                 relay.unsubscribe(principal, subscriptions)
-
-    async def _credential_is_valid(self) -> bool:
-        token = get_access_token()
-        return token is None or self._valid is None or await self._valid(token)
 
     async def _set_level(self, ctx: Ctx, params: types.SetLevelRequestParams) -> types.EmptyResult:
         if params.level in LEVELS:
@@ -352,25 +357,3 @@ def _attributes(ctx: Ctx, failed: str | None) -> dict[str, Any]:
         "gen_ai.prompt.name": prompt,
         "error.type": failed,
     }
-
-
-def _page_start(cursor: str | None, length: int) -> int:
-    if cursor is None:
-        return 0
-    if not cursor.isascii() or not cursor.isdigit() or not 0 < int(cursor[:9]) < length:
-        raise MCPError(
-            code=types.INVALID_PARAMS,
-            message="cursor: not a cursor of this list. Leave it out to start at the first page.",
-        )
-    return int(cursor[:9])
-
-
-def _state_security(ring: KeyRing | None) -> RequestStateSecurity:
-    """Return the keys that seal the state of a call between rounds.
-
-    Every worker with the same vault keys can open it; without vault keys only this process can.
-    """
-    key = derived_key(ring, "mcp request state")
-    if key is None:
-        return RequestStateSecurity.ephemeral(ttl=_STATE_SECONDS)
-    return RequestStateSecurity(keys=[key], ttl=_STATE_SECONDS)

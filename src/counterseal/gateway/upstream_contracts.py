@@ -97,25 +97,19 @@ def register_pinned(runtime: Runtime, settings: Settings) -> None:
     grants = later_grants(settings, {record.name for record in runtime.registry.records})
     lock = Lock.load(settings.lock_path())
     for plan in upstream_plans(settings).values():
-        for contract in (*_pinned_contracts(plan, lock), *relay_contracts(plan)):
+        contracts: list[Contract | None] = []
+        for pin in lock.servers.get(plan.server, {}).values():
+            with suppress(ContractError):
+                contracts.append(plan.contract(pin.definition, pin.revision))
+        for contract in filter(None, (*contracts, *relay_contracts(plan))):
             own_grants = [grant for grant in grants if grant.tool == contract.name]
             if not runtime.registry.versions(contract.name):
                 with suppress(ContractError):
                     runtime.register(contract, grants=own_grants, allowed_tenants=plan.tenants)
 
 
-def _pinned_contracts(plan: UpstreamPlan, lock: Lock) -> Iterator[Contract]:
-    for pin in lock.servers.get(plan.server, {}).values():
-        with suppress(ContractError):
-            contract = plan.contract(pin.definition, pin.revision)
-            if contract is not None:
-                yield contract
-
-
 # --- resources and prompts ------------------------------------------------------------------------
 
-_MAX_OUTPUT: Final = 10 * 1024 * 1024
-_VALUES: Final = {"type": "string", "maxLength": 100_000}
 _INPUTS: Final[dict[str, dict[str, Any]]] = {
     "resource": {"uri": {"type": "string", "maxLength": 4096, "description": "Which resource."}},
     "prompt": {
@@ -124,7 +118,7 @@ _INPUTS: Final[dict[str, dict[str, Any]]] = {
             "type": "object",
             "description": "What is filled in.",
             "maxProperties": 100,
-            "additionalProperties": _VALUES,
+            "additionalProperties": {"type": "string", "maxLength": 100_000},
         },
     },
 }
@@ -133,30 +127,25 @@ _INPUTS: Final[dict[str, dict[str, Any]]] = {
 
 def relay_contracts(plan: UpstreamPlan) -> Iterator[Contract]:
     """Return the contracts for an upstream's resources and prompts, as far as they are wanted."""
-    if plan.table.resources:
-        yield _relay_contract(plan.server, "resource")
-    if plan.table.prompts:
-        yield _relay_contract(plan.server, "prompt")
-
-
-def _relay_contract(server: str, kind: str) -> Contract:
-    input_schema = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(_INPUTS[kind])[:1],
-        "properties": _INPUTS[kind],
-    }
-    return Contract.model_validate(
-        {
-            "identity": {"name": f"{server}.{kind}s", "version": "1.0.0"},
-            "effect": "retrieve",
-            "usage": f"When a client asks for a {kind} of {server}.",
-            "affordance": {
-                "model_description": f"Get a {kind} of {server}. Changes nothing.",
-                "input_schema": input_schema,
-                "output_schema": {"type": "object"},
-            },
-            "max_output_bytes": _MAX_OUTPUT,
-            "mcp": {"server": server, "kind": kind},
+    server, wanted = plan.server, {"resource": plan.table.resources, "prompt": plan.table.prompts}
+    for kind in (kind for kind in _INPUTS if wanted[kind]):
+        input_schema = {
+            "type": "object",
+            "additionalProperties": False,
+            "required": list(_INPUTS[kind])[:1],
+            "properties": _INPUTS[kind],
         }
-    )
+        yield Contract.model_validate(
+            {
+                "identity": {"name": f"{server}.{kind}s", "version": "1.0.0"},
+                "effect": "retrieve",
+                "usage": f"When a client asks for a {kind} of {server}.",
+                "affordance": {
+                    "model_description": f"Get a {kind} of {server}. Changes nothing.",
+                    "input_schema": input_schema,
+                    "output_schema": {"type": "object"},
+                },
+                "max_output_bytes": 10 * 1024 * 1024,
+                "mcp": {"server": server, "kind": kind},
+            }
+        )

@@ -61,13 +61,10 @@ _OPAQUE: Final = ("requestState", "nextCursor")
 """Fields that only the upstream reads again; they are passed back unchanged."""
 _LIST_SECONDS: Final = 10.0
 """Seconds that a call waits until its upstream has listed its tools."""
-_LOG_LEVEL: Final = "info"
 _CLIENT_INFO: Final = mcp_types.Implementation(
     name="counterseal", version=importlib.metadata.version("counterseal")
 )
 _WIRE_CLIENT_INFO: Final = _CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-_Transport = HttpTransport | ProcessTransport | InProcessTransport
 
 
 class UpstreamConnection:
@@ -94,7 +91,7 @@ class UpstreamConnection:
         self._legacy = legacy
         """True if the upstream is known to need a handshake."""
         self._over = asyncio.Event()
-        self.transport: _Transport | None = None
+        self.transport: HttpTransport | ProcessTransport | InProcessTransport | None = None
         self._dispatcher: _Dispatcher | None = None
         self._session: ClientSession | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -121,7 +118,13 @@ class UpstreamConnection:
             async with asyncio.timeout(self._settings.connect_timeout):
                 values = await self._credentials()
             self._mask = self.questions.mask = Mask(values)
-            self.transport = self._new_transport(values)
+            settings = self._settings
+            if settings.command:
+                self.transport = ProcessTransport(settings, settings.resolved(values), self._mask)
+            elif settings.url:
+                self.transport = HttpTransport(settings, settings.resolved(values), self.end)
+            else:
+                self.transport = InProcessTransport(settings)
             async with self.transport.open() as (read, write):
                 self._dispatcher = _Dispatcher(read, write, self._over.set)
                 await self._serve(self._dispatcher, up)
@@ -143,14 +146,6 @@ class UpstreamConnection:
         self.up = False
         self.trouble = self.trouble or reason
         self._over.set()
-
-    def _new_transport(self, values: Mapping[str, str]) -> _Transport:
-        settings = self._settings
-        if settings.command:
-            return ProcessTransport(settings, settings.resolved(values), self._mask)
-        if settings.url:
-            return HttpTransport(settings, settings.resolved(values), self.end)
-        return InProcessTransport(settings)
 
     async def _serve(
         self, dispatcher: _Dispatcher, up: Callable[[UpstreamConnection], None]
@@ -293,32 +288,25 @@ class UpstreamConnection:
         self._in_flight.add(delivery)
         try:
             result = await dispatcher.send_raw_request(method, stamped, options)
-            self._validate(method, result)
+            ttl = result.get("ttlMs")
+            if isinstance(ttl, int) and ttl < 0:
+                result["ttlMs"] = 0  # the protocol reads a negative hint as "do not cache"
+            with suppress(KeyError):
+                validate_server_result(method, self.version, result)
         except Exception as error:  # noqa: BLE001 - every error gets a verdict
             raise self._verdict(what, error, delivery) from None
         finally:
             self._in_flight.discard(delivery)
             DELIVERY.reset(token)
-        return self._without_credentials(result) if self._mask else result
-
-    def _without_credentials(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Mask our credentials, which the upstream knows, in its answer."""
+        # The upstream knows our credentials, and its answer may contain them.
         opaque = {str(key): result[key] for key in _OPAQUE if key in result}
-        return {**self._mask.data(result), **opaque}
+        return {**self._mask.data(result), **opaque} if self._mask else result
 
     def _masked(self, report_progress: ProgressFnT) -> ProgressFnT:
         async def report(progress: float, total: float | None, message: str | None) -> None:
             await report_progress(progress, total, message and self._mask.text(message))
 
         return report
-
-    def _validate(self, method: str, result: dict[str, Any]) -> None:
-        """Raise ValidationError if this is no result of the method."""
-        ttl = result.get("ttlMs")
-        if isinstance(ttl, int) and ttl < 0:
-            result["ttlMs"] = 0  # the protocol reads a negative hint as "do not cache"
-        with suppress(KeyError):
-            validate_server_result(method, self.version, result)
 
     def _verdict(self, what: str, error: Exception, delivery: Delivery) -> Exception:
         if isinstance(error, MCPError) and self._mask:
@@ -404,7 +392,7 @@ def _stamped(
         stamps[mcp_types.PROTOCOL_VERSION_META_KEY] = version
         stamps[mcp_types.CLIENT_INFO_META_KEY] = _WIRE_CLIENT_INFO
         stamps[mcp_types.CLIENT_CAPABILITIES_META_KEY] = capabilities
-        stamps[mcp_types.LOG_LEVEL_META_KEY] = _LOG_LEVEL
+        stamps[mcp_types.LOG_LEVEL_META_KEY] = "info"
         headers[MCP_METHOD_HEADER] = method
         name = params.get(NAME_BEARING_METHODS.get(method, ""))
         if isinstance(name, str):

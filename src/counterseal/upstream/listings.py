@@ -60,11 +60,6 @@ class ToolList:
         self._tools = None
         self._changes += 1
 
-    async def refresh(self, send: _Send, version: str) -> list[dict[str, Any]]:
-        """Request the list, and return all tools of it."""
-        async with self._lock:
-            return await self._list(send, version)
-
     def has(self, tool: str, definition: str) -> bool:
         """Return True if the tool is known to have the definition with this hash."""
         return self._tools is not None and self._hash(self._tools, tool) == definition
@@ -74,7 +69,7 @@ class ToolList:
         if self._tools is None:
             async with self._lock:
                 if self._tools is None:  # another call may have listed them meanwhile
-                    await self._list(send, version)
+                    await self.refresh(send, version)
         if self._tools is None:
             raise NotSentError(f"upstream {self._name} keeps changing its tools")
         if self._hash(self._tools, tool) != definition:
@@ -87,7 +82,8 @@ class ToolList:
         wanted = self._headers.get(tool)
         return mcp_param_headers(wanted, arguments) if wanted else {}
 
-    async def _list(self, send: _Send, version: str) -> list[dict[str, Any]]:
+    async def refresh(self, send: _Send, version: str) -> list[dict[str, Any]]:
+        """Request the list, and return all tools of it."""
         changes = self._changes
         tools, self._headers = await list_tools(self._name, send, version)
         if changes == self._changes:
@@ -177,7 +173,11 @@ async def watch_changes(
     changed: Callable[[str], None],
 ) -> None:
     """Report changes to `changed` for as long as the connection lives (2026-07-28)."""
-    kinds = {kind: _gives_notice(capabilities, kind) for kind in ("tools", "resources", "prompts")}
+    said = {kind: capabilities.get(kind) for kind in ("tools", "resources", "prompts")}
+    kinds = {
+        kind: isinstance(each, Mapping) and bool(each.get("listChanged"))
+        for kind, each in said.items()
+    }
     if not any(kinds.values()) and not subscribed:
         return
     pause, interrupted = _RETRY[0], False
@@ -217,8 +217,3 @@ async def subscribe_to_resources(session: ClientSession, subscribed: Collection[
             await session.send_request(request, mcp_types.EmptyResult)
         except MCPError as error:
             _log.info("no more notices of changes of a resource: %s", error.message)
-
-
-def _gives_notice(capabilities: Mapping[str, Any], kind: str) -> bool:
-    capability = capabilities.get(kind)
-    return isinstance(capability, Mapping) and bool(capability.get("listChanged"))

@@ -97,9 +97,14 @@ async def _answers(
     relay: frozenset[str], client: AgentClient, requests: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the client's answers to all questions, by the upstream's keys."""
-    questions = {key: _question(request) for key, request in requests.items()}
-    for method, params in questions.values():
+    questions: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for key, request in requests.items():
+        if not isinstance(request, Mapping) or not isinstance(request.get("method"), str):
+            raise RefusedError("the upstream sent an invalid question: it has no method")
+        method, given = request["method"], request.get("params")
+        params = given if isinstance(given, Mapping) else {}
         _check(relay, client, method, params)
+        questions[key] = method, params
     try:
         async with asyncio.TaskGroup() as group:
             tasks = {
@@ -110,13 +115,6 @@ async def _answers(
         # One refusal is enough; the group has cancelled the other questions.
         raise errors.exceptions[0] from None
     return {key: task.result() for key, task in tasks.items()}
-
-
-def _question(request: Any) -> tuple[str, Mapping[str, Any]]:
-    if not isinstance(request, Mapping) or not isinstance(request.get("method"), str):
-        raise RefusedError("the upstream sent an invalid question: it has no method")
-    params = request.get("params")
-    return request["method"], params if isinstance(params, Mapping) else {}
 
 
 # --- earlier revisions ----------------------------------------------------------------------------
@@ -178,7 +176,11 @@ class QuestionRelay:
         client, context = self._client, self._context
         if client is None:
             return _refusal("no call is in progress that this question could belong to")
-        wire = {} if params is None else self.mask.data(_wire(params))
+        wire: dict[str, Any] = {}
+        if params is not None:
+            wire = self.mask.data(params.model_dump(by_alias=True, mode="json", exclude_none=True))
+            # It belongs to the upstream's request, which is not passed on itself.
+            wire.pop("_meta", None)
         try:
             _check(self._relay, client, method, wire)
             # A task of its own, which ends with the call and runs in the context of the call.
@@ -198,12 +200,6 @@ class QuestionRelay:
             return _refusal("the client's answer does not fit the question")
         except Exception:  # noqa: BLE001 - the upstream is told only that it failed
             return _refusal("the client could not be asked")
-
-
-def _wire(params: BaseModel) -> dict[str, Any]:
-    wire = params.model_dump(by_alias=True, mode="json", exclude_none=True)
-    wire.pop("_meta", None)  # it belongs to the upstream's request, which is not passed on itself
-    return wire
 
 
 def _refusal(message: str) -> mcp_types.ErrorData:

@@ -136,7 +136,12 @@ class _RecordingTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         delivery = DELIVERY.get()
-        is_request = _is_request(request.content)
+        try:
+            message = from_json(request.content)
+        except ValueError:
+            message = None
+        # Not a notification, an answer or no body.
+        is_request = isinstance(message, dict) and "method" in message and "id" in message
         if delivery is None or not is_request:
             return await self._send_other(request, delivery, is_request=is_request)
         if why := delivery.too_late():  # asked again: the request may have waited for its turn
@@ -220,7 +225,11 @@ class _BoundedBody(httpx2.AsyncByteStream):
             async for chunk in self._chunks:
                 size += len(chunk)
                 if size > self._max_bytes:
-                    self._refuse()
+                    self._refused = True
+                    if self._delivery is not None:
+                        self._delivery.too_large = True
+                    kind = httpx2.SSEError if self._is_events else httpx2.StreamError
+                    raise kind("the answer is too long")
                 if self._is_events and (b"\n\n" in chunk or b"\r\n\r\n" in chunk):
                     size = 0
                 yield chunk
@@ -237,43 +246,21 @@ class _BoundedBody(httpx2.AsyncByteStream):
         if self._delivery is not None:
             self._delivery.lose(reason)
 
-    def _refuse(self) -> None:
-        self._refused = True
-        if self._delivery is not None:
-            self._delivery.too_large = True
-        kind = httpx2.SSEError if self._is_events else httpx2.StreamError
-        raise kind("the answer is too long")
-
     async def aclose(self) -> None:
         """Close the body, after reading its last bytes if they come soon.
 
         The SDK closes a stream of events as soon as it has the result. Without the end of the
         stream, the connection could not be used for another request.
         """
+        left = self._max_bytes
         try:
-            if self._is_events and not self._refused:
-                async with asyncio.timeout(_LAST_BYTES):
-                    await self._drain()
-        except (TimeoutError, httpx2.HTTPError, httpx2.StreamError):
-            _log.debug("a stream of events was not ended in time", exc_info=True)
+            async with asyncio.timeout(_LAST_BYTES):
+                while self._is_events and not self._refused and left > 0:
+                    left -= len(await anext(self._chunks))
+        except (StopAsyncIteration, TimeoutError, httpx2.HTTPError, httpx2.StreamError):
+            _log.debug("a stream of events has ended, or did not end in time", exc_info=True)
         finally:
             await self._stream.aclose()
-
-    async def _drain(self) -> None:
-        left = self._max_bytes
-        async for chunk in self._chunks:
-            left -= len(chunk)
-            if left < 0:
-                return
-
-
-def _is_request(body: bytes) -> bool:
-    """Return True for a JSON-RPC request, False for a notification, an answer or no body."""
-    try:
-        message = from_json(body)
-    except ValueError:
-        return False
-    return isinstance(message, dict) and "method" in message and "id" in message
 
 
 def _content_type(response: httpx2.Response) -> str:
@@ -326,7 +313,7 @@ class ProcessTransport:
         loop = asyncio.get_running_loop()
         try:
             transport, protocol = await loop.subprocess_exec(
-                lambda: _ProcessProtocol(loop),
+                lambda: _ProcessProtocol(loop, self._settings.hard_limit),
                 *self._settings.command,
                 env={**get_default_environment(), **self._env},
                 cwd=self._settings.cwd,
@@ -336,7 +323,13 @@ class ProcessTransport:
                 start_new_session=True,
             )
         except OSError as error:
-            raise NotSentError(self._not_started(error)) from None
+            command, cwd = self._settings.command[0], self._settings.cwd
+            why = f"{command} can't be started: {error.strerror}"
+            if isinstance(error, FileNotFoundError):
+                why = f"{command}: command not found"
+            if cwd is not None and not os.path.isdir(cwd):  # noqa: ASYNC240, PTH112 - text or a Path
+                why = f"it can't be started in {cwd}: no such folder"
+            raise NotSentError(why) from None
         process = asyncio.subprocess.Process(transport, protocol, loop)
         notes = loop.create_task(self._log_stderr(process.stderr))
         reader = _MessageReader(self, process)
@@ -350,21 +343,12 @@ class ProcessTransport:
             notes.cancel()
             await asyncio.gather(notes, return_exceptions=True)
             if ended_itself:
-                self.trouble = self._ending(process.returncode)
-
-    def _not_started(self, error: OSError) -> str:
-        command, cwd = self._settings.command[0], self._settings.cwd
-        if cwd is not None and not os.path.isdir(cwd):  # noqa: PTH112 - it may be text or a Path
-            return f"it can't be started in {cwd}: no such folder"
-        if isinstance(error, FileNotFoundError):
-            return f"{command}: command not found"
-        return f"{command} can't be started: {error.strerror}"
-
-    def _ending(self, code: int | None) -> str:
-        how = "ended" if code is None else f"ended with code {code}"
-        if code is not None and code < 0:
-            how = f"was ended by signal {-code}"
-        return f"the program {how}" + (f": {self._last_note}" if self._last_note else "")
+                code = process.returncode
+                how = "ended" if code is None else f"ended with code {code}"
+                if code is not None and code < 0:
+                    how = f"was ended by signal {-code}"
+                last = f": {self._last_note}" if self._last_note else ""
+                self.trouble = f"the program {how}{last}"
 
     async def _log_stderr(self, stderr: asyncio.StreamReader | None) -> None:
         rest = b""
@@ -407,8 +391,8 @@ class ProcessTransport:
 class _ProcessProtocol(SubprocessStreamProtocol):
     """Notices the end of a program even while one of its children holds the pipes open."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(limit=_CHUNK * 4, loop=loop)
+    def __init__(self, loop: asyncio.AbstractEventLoop, longest_line: int) -> None:
+        super().__init__(limit=longest_line, loop=loop)
         self.exited = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -442,8 +426,6 @@ class _MessageReader(_MessageStream):
     def __init__(self, program: ProcessTransport, process: asyncio.subprocess.Process) -> None:
         self._program = program
         self._stdout = cast("asyncio.StreamReader", process.stdout)
-        self._buffer = bytearray()
-        self._searched = 0
         self.ended = False
         """True once the program has closed its output."""
 
@@ -458,39 +440,22 @@ class _MessageReader(_MessageStream):
 
     async def __anext__(self) -> SessionMessage:
         while not self._program.trouble:
-            line = self._line()
-            if line is None:
-                await self._read_more()
-            elif line.strip():
-                message = self._program.parse(line)
-                if message is not None:
-                    return SessionMessage(message)
+            # A read of bytes that are there already does not suspend: a flood would starve the
+            # loop.
+            await asyncio.sleep(0)
+            try:
+                line = await self._stdout.readline()
+            except ValueError:
+                limit = self._program.hard_limit
+                self._program.trouble = f"it wrote a line of more than {limit} bytes to its output"
+                break
+            if not line.endswith(b"\n"):
+                self.ended = True
+                break
+            message = self._program.parse(line) if line.strip() else None
+            if message is not None:
+                return SessionMessage(message)
         raise StopAsyncIteration
-
-    def _line(self) -> bytes | None:
-        end = self._buffer.find(b"\n", self._searched)
-        if end < 0:
-            self._searched = len(self._buffer)
-            return None
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 1]
-        self._searched = 0
-        return line
-
-    async def _read_more(self) -> None:
-        if len(self._buffer) > self._program.hard_limit:
-            self._buffer.clear()
-            self._program.trouble = (
-                f"it wrote a line of more than {self._program.hard_limit} bytes to its output"
-            )
-            return
-        # A read of bytes that are there already does not suspend: a flood would starve the loop.
-        await asyncio.sleep(0)
-        chunk = await self._stdout.read(_CHUNK)
-        if not chunk:
-            self.ended = True
-            raise StopAsyncIteration
-        self._buffer += chunk
 
 
 class _MessageWriter(_MessageStream):

@@ -143,7 +143,9 @@ class PersistentConnection:
                 failures = max(failures, 1)
             elif loop.time() - connection.up_since >= _STEADY:
                 failures = 0
-            pause = _pause(failures)
+            # None after the first loss, then growing, and random: that spreads the load.
+            longest = min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE) if failures else 0.0
+            pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - guards nothing
             failures += 1
             if not self._closing.is_set():
                 self.down = pause > 0
@@ -160,14 +162,6 @@ class PersistentConnection:
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-
-
-def _pause(failures: int) -> float:
-    """Return the seconds before the next try: none after the first loss, then growing, random."""
-    if failures == 0:
-        return 0.0
-    longest: float = min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
 
 
 class ConnectionPool:
@@ -200,8 +194,11 @@ class ConnectionPool:
         self.in_use += 1
         try:
             connection = await self.main.get(seconds)
-            shares = connection.modern and not self._takes_requests(client)
-            if self._settings.relay and not shares:
+            # Many servers of both revisions ask a client only by requests of their own. Those need
+            # a connection of an earlier revision, and a client of one that can answer.
+            earlier = client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+            takes_requests = earlier and any(map(client.can, self._settings.relay))
+            if self._settings.relay and (takes_requests or not connection.modern):
                 connection = await self._exclusive(connection, until)
             if not connection.busy:
                 yield connection
@@ -216,15 +213,6 @@ class ConnectionPool:
         finally:
             self.in_use -= 1
             self.used_at = loop.time()
-
-    def _takes_requests(self, client: AgentClient) -> bool:
-        """Return True for a client of an earlier revision that can answer what may be asked.
-
-        Many servers of both revisions ask only by requests of their own, and those need a
-        connection of an earlier revision.
-        """
-        earlier = client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
-        return earlier and any(map(client.can, self._settings.relay))
 
     async def _exclusive(self, main: UpstreamConnection, until: float) -> UpstreamConnection:
         """Return a connection of an earlier revision for one call; `main` if there is none."""
@@ -251,26 +239,27 @@ class ConnectionPool:
                 ) from None
 
     def _open_extra(self) -> None:
+        loop = asyncio.get_running_loop()
         connection = self._make(legacy=True)
-        running = connection.run(self._extra_up)
-        task = asyncio.get_running_loop().create_task(running, context=contextvars.Context())
+
+        def up(_: UpstreamConnection) -> None:
+            if connection.modern:  # it has refused the handshake
+                connection.end("the upstream speaks no earlier revision")
+            else:
+                self._wake()
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._extra.pop(connection, None)
+            refused = connection.modern or connection.up_since is None
+            if refused:
+                self._modern_until = loop.time() + _EARLIER_AGAIN
+            main = self.main.connection
+            if not refused or (main is not None and main.modern):
+                self._wake()
+
+        task = loop.create_task(connection.run(up), context=contextvars.Context())
         self._extra[connection] = task
-        task.add_done_callback(lambda _: self._extra_ended(connection))
-
-    def _extra_up(self, connection: UpstreamConnection) -> None:
-        if connection.modern:  # it has refused the handshake
-            connection.end("the upstream speaks no earlier revision")
-        else:
-            self._wake()
-
-    def _extra_ended(self, connection: UpstreamConnection) -> None:
-        self._extra.pop(connection, None)
-        refused = connection.modern or connection.up_since is None
-        if refused:
-            self._modern_until = asyncio.get_running_loop().time() + _EARLIER_AGAIN
-        main = self.main.connection
-        if not refused or (main is not None and main.modern):
-            self._wake()
+        task.add_done_callback(ended)
 
     def _wake(self) -> None:
         freed, self._freed = self._freed, asyncio.Event()
@@ -362,11 +351,15 @@ class Upstream:
         async def progress(done: float, total: float | None, message: str | None) -> None:
             context.progress(done, total, message or "")
 
+        seconds = self.settings.connect_timeout  # how long the call may wait for a connection
+        if context.deadline is not None:
+            left = (context.deadline - datetime.now(UTC)).total_seconds()
+            seconds = max(0.0, min(left, seconds))
         result = await self._send(
             "tools/call",
             params,
             tenant=context.tenant,
-            seconds=_seconds_left(context, self.settings.connect_timeout),
+            seconds=seconds,
             what=tool,
             key=context.key,
             progress=progress,
@@ -494,14 +487,6 @@ class Upstream:
                 if idle and tenant != self._home and not self._subscribed.get(tenant):
                     del self._pools[tenant]
                     await pool.close()
-
-
-def _seconds_left(context: Context, otherwise: float) -> float:
-    """Return how long a call may wait for a connection."""
-    if context.deadline is None:
-        return otherwise
-    left = (context.deadline - datetime.now(UTC)).total_seconds()
-    return max(0.0, min(left, otherwise))
 
 
 class Upstreams(Mapping[str, Upstream]):
