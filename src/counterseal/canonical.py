@@ -47,10 +47,14 @@ def pointer(*parts: str | int) -> str:
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 
+def steps(place: str) -> list[str]:
+    """Return the parts of a JSON Pointer."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in place.split("/")[1:]]
+
+
 def at(value: Any, place: str) -> Any:
     """Return the value at a JSON Pointer, or None where there is none."""
-    for part in place.split("/")[1:]:
-        step = part.replace("~1", "/").replace("~0", "~")
+    for step in steps(place):
         if isinstance(value, Mapping):
             value = value.get(step)
         elif isinstance(value, list | tuple) and step.isdigit() and int(step) < len(value):

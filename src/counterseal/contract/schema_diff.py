@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal
 
-from counterseal.canonical import canonical
+from counterseal.canonical import canonical, steps
 from counterseal.contract.schemas import listed, properties_of, resolve_local, types_of, word_set
 
 # --- one keyword ----------------------------------------------------------------------------------
@@ -394,10 +394,7 @@ def _never(words: dict[str, Any]) -> bool:
 def _target(root: Any, schema: Mapping[str, Any]) -> Placed | None:
     reference = schema.get("$ref")
     target = resolve_local(root, reference) if isinstance(reference, str) else None
-    if target is None:
-        return None
-    steps = str(reference).split("/")[1:]
-    return tuple(step.replace("~1", "/").replace("~0", "~") for step in steps), target
+    return None if target is None else (tuple(steps(str(reference))), target)
 
 
 def _inlined(root: Any, path: Path, schema: Mapping[str, Any]) -> tuple[Path, Mapping[str, Any]]:

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from pydantic_core import from_json
 
-from counterseal.canonical import canonical, pointer
+from counterseal.canonical import canonical, pointer, steps
 from counterseal.contract.bindings import CALL_KEY, HttpBinding, Placeholder, Template, template
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
@@ -310,8 +310,8 @@ class _Answer:
 
 def _at(value: Any, place: str) -> Any:
     """Return the value at a JSON Pointer. A missing value is an error; null is not."""
-    for part in place.split("/")[1:]:
-        step: str | int = part.replace("~1", "/").replace("~0", "~")
+    for part in steps(place):
+        step: str | int = part
         if isinstance(value, list):
             step = int(part) if re.fullmatch("[0-9]{1,9}", part) else -1
             found = 0 <= step < len(value)

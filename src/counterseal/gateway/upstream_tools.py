@@ -103,9 +103,7 @@ class UpstreamTools:
             for pin in lock.servers.get(server, {}).values():
                 self._admit(plan, pin, strict=True)
             for contract in relay_contracts(plan):
-                conflict = self.names.claim(contract.name, server, contract.name, accepted=True)
-                if conflict:
-                    raise ConfigError(conflict)
+                self._claim(contract.name, server, contract.name)
                 self._register(plan, contract)
             self.upstreams[server].on_change = partial(self._changed, server)
 
@@ -125,7 +123,9 @@ class UpstreamTools:
                 if self._lock_stamp() != stamp:
                     stamp = self._lock_stamp()
                     self.compare_all()
-                self._outdated.update(self._missed())
+                for server, state in self.states.items():  # those whose last listing failed
+                    if not state.current and not state.listing and self.upstreams[server].ready:
+                        self._outdated.add(server)
 
     def compare_all(self) -> None:
         """Compare the tools of every upstream with the lock file as it is now."""
@@ -134,12 +134,6 @@ class UpstreamTools:
                 self._compare(server)
             except Exception:  # noqa: BLE001 - an error with one upstream must not stop the others
                 _log.exception("upstream %s could not be compared with the lock", server)
-
-    def _missed(self) -> Iterator[str]:
-        """Return the upstreams that are ready, and whose last listing failed."""
-        for server, state in self.states.items():
-            if not state.current and not state.listing and self.upstreams[server].ready:
-                yield server
 
     async def tried(self, seconds: float) -> None:
         """Wait until every upstream was tried once, at most so many seconds."""
@@ -248,20 +242,20 @@ class UpstreamTools:
         if contract is None:
             state.hidden += 1
             return None
-        conflict = self.names.claim(contract.name, plan.server, tool, accepted=True)
-        if conflict:
-            if strict:
-                raise ConfigError(conflict)
-            state.troubles[tool] = conflict
-            return None
         try:
+            self._claim(contract.name, plan.server, tool)
             self._register(plan, contract)
-        except ContractError as error:  # most likely an invalid grant
+        except (ConfigError, ContractError) as error:  # a name that is taken, or an invalid grant
             if strict:
                 raise
             state.troubles[tool] = str(error)
             return None
         return contract.name
+
+    def _claim(self, name: str, server: str, tool: str) -> None:
+        conflict = self.names.claim(name, server, tool, accepted=True)
+        if conflict:
+            raise ConfigError(conflict)
 
     def _register(self, plan: UpstreamPlan, contract: Contract) -> None:
         registry = self.runtime.registry
@@ -297,7 +291,14 @@ class UpstreamTools:
                     note_missing_capability(error)
                 raise
             finally:
-                attributes = _attributes(contract, upstream, failed)
+                binding = tool.contract.mcp
+                kind = "tool" if binding is None else binding.kind
+                attributes = {  # named by OpenTelemetry's conventions for MCP
+                    "mcp.method.name": _METHODS[kind],
+                    "mcp.protocol.version": upstream.version or None,
+                    "gen_ai.tool.name": None if binding is None else binding.tool or None,
+                    "error.type": failed,
+                }
                 measure("mcp.client.operation.duration", monotonic() - began, attributes)
 
         return replace(tool, function=measured)
@@ -333,18 +334,6 @@ class UpstreamTools:
 
 
 _METHODS: Final = {"tool": "tools/call", "resource": "resources/read", "prompt": "prompts/get"}
-
-
-def _attributes(contract: Contract, upstream: Upstream, failed: str | None) -> dict[str, Any]:
-    """Return the attributes of a request, named by OpenTelemetry's conventions for MCP."""
-    binding = contract.mcp
-    kind = "tool" if binding is None else binding.kind
-    return {
-        "mcp.method.name": _METHODS[kind],
-        "mcp.protocol.version": upstream.version or None,
-        "gen_ai.tool.name": None if binding is None else binding.tool or None,
-        "error.type": failed,
-    }
 
 
 # --- names ----------------------------------------------------------------------------------------

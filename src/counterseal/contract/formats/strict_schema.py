@@ -18,7 +18,7 @@ from itertools import chain, count
 from typing import Any, Final
 from urllib.parse import unquote
 
-from counterseal.canonical import MAX_DEPTH, canonical, pointer, thaw
+from counterseal.canonical import MAX_DEPTH, canonical, pointer, steps, thaw
 from counterseal.contract.formats.strict_shapes import (
     ROOT,
     Absence,
@@ -435,8 +435,7 @@ def _target(reference: Any) -> Path | None:
     """Return the path of a local reference, or None for any other."""
     if not isinstance(reference, str) or not re.match(r"#(/|$)", reference):
         return None
-    parts = unquote(reference[1:]).split("/")[1:]
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
+    return tuple(steps(unquote(reference[1:])))
 
 
 def _is_schema(value: Any) -> bool:

@@ -14,47 +14,43 @@ from itertools import pairwise
 from typing import Any, Final, Protocol
 
 from counterseal.contract.effects import EFFECTS, Effect
+from counterseal.contract.schemas import word_set
 from counterseal.contract.sources.foreign_text import clean, words
 
-
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-_CERTAIN = _set(
+_CERTAIN = word_set(
     "delete remove purge destroy cancel reset revoke terminate erase wipe expunge overwrite "
     "truncate deactivate disable invalidate unsubscribe unregister uninstall deprovision "
     "decommission reboot restart shutdown"
 )
-_VERBS = _CERTAIN | _set(
+_VERBS = _CERTAIN | word_set(
     "withdraw pay send create update approve trigger add insert upload write save submit publish "
     "execute enable activate register subscribe assign unassign deny reject accept confirm unlock "
     "unblock move rename refresh rotate notify buy redeem restore apply generate retry resend "
     "requeue clear flush kill suspend resume modify edit change replace provision deploy login "
     "logout signup"
 )
-_OFTEN_NOUNS = _set(
+_OFTEN_NOUNS = word_set(
     "charge transfer refund drop set post put order open block issue import process run start "
     "stop book mark lock sign close invite email archive merge sync grant void ban"
 )
 """Verbs that are often nouns: GET /order/7 and "Charge details" only read."""
-_ACTION_NOUNS = _set(
+_ACTION_NOUNS = word_set(
     "deletion removal destruction cancellation cancelation termination revocation erasure "
     "deactivation invalidation decommissioning"
 )
 """Nouns for a change: "User deletion" changes something, "List deletions" does not."""
-_DETERMINERS = _set("a an the all this that these your one new it them each every any")
-_READERS = _set(
+_DETERMINERS = word_set("a an the all this that these your one new it them each every any")
+_READERS = word_set(
     "get list find fetch search read retrieve show count check describe query download export "
     "view lookup return"
 )
-_BEFORE_VERBS = _set(
+_BEFORE_VERBS = word_set(
     "bulk batch mass force forced soft hard quick auto async please deprecated beta experimental "
     "internal legacy admin obsolete also then now"
 )
 """Words that may precede the verb at the start of a sentence, like all words in -ly."""
-_AND = _set("and or then also")
-_ENABLED = _set("you us one users clients callers customers developers anyone")
+_AND = word_set("and or then also")
+_ENABLED = word_set("you us one users clients callers customers developers anyone")
 """Objects of "enable" that make it harmless: "Enables you to list charges" changes nothing."""
 
 
@@ -181,11 +177,11 @@ def _past_adverbs(tokens: list[str], at: int) -> int:
     return at
 
 
-_PURPOSES = _set(
+_PURPOSES = word_set(
     "used allows allow lets let enables enable permits permit serves intended designed"
 )
-_PURPOSES |= _set("meant helps endpoint operation method call request api")
-_NO_PURPOSE = _set("access link links reference references path url uri key due according back")
+_PURPOSES |= word_set("meant helps endpoint operation method call request api")
+_NO_PURPOSE = word_set("access link links reference references path url uri key due according back")
 
 
 def _purposes(tokens: list[str]) -> Iterator[str]:
@@ -200,9 +196,9 @@ def _purposes(tokens: list[str]) -> Iterator[str]:
             yield _acting(tokens, _past_adverbs(tokens, at))
 
 
-_SUBJECTS = _set("this it which that will also")
-_BETWEEN = _set("endpoint operation call method request api resource route")
-_MODALS = _set("will can may also then immediately permanently automatically")
+_SUBJECTS = word_set("this it which that will also")
+_BETWEEN = word_set("endpoint operation call method request api resource route")
+_MODALS = word_set("will can may also then immediately permanently automatically")
 
 
 def _claims(tokens: list[str]) -> Iterator[str]:
@@ -218,11 +214,11 @@ def _claims(tokens: list[str]) -> Iterator[str]:
             yield _verb(rest[0], noun=False)
 
 
-_IS = _set("is are be gets get being")
-_SUBORDINATORS = _set("that which who if whether when where once until not")
+_IS = word_set("is are be gets get being")
+_SUBORDINATORS = word_set("that which who if whether when where once until not")
 
 
-_OUTPUT = _set(
+_OUTPUT = word_set(
     "output outputs result results response responses content text markdown html markup tags "
     "whitespace boilerplate duplicates characters excerpt excerpts snippet snippets"
 )
@@ -326,50 +322,41 @@ _READERS_BY_PLACE: dict[str, Callable[[object], Iterator[str]]] = {
 # --- MCP tools ------------------------------------------------------------------------------------
 
 
-_READING_WORDS: Final = _set(
+_READING_WORDS: Final = word_set(
     "get list search find fetch read retrieve show count check describe query view lookup status "
     "diff log inspect download export browse ls cat head tail tree stat info ping echo history"
 )
-_COMPUTING: Final = _set(
+_COMPUTING: Final = word_set(
     "calculate compute convert format parse validate hash encode decode translate estimate compare "
     "sum think thinking"
 )
-_WRITING: Final = _set(
+_WRITING: Final = word_set(
     "create write update add insert edit modify set save commit move rename copy upload put patch "
     "merge append replace store stage checkout branch tag fork clone import apply assign enable "
     "disable open close start stop restart mark toggle archive restore init register schedule "
     "change configure sync link unlink upsert make mkdir touch click type fill press navigate"
 )
-_NOTIFYING: Final = _set(
+_NOTIFYING: Final = word_set(
     "send post notify publish email mail message tweet reply comment share invite submit push "
     "broadcast announce call dial book order request trigger subscribe alert forward"
 )
-_FINAL: Final = _set(
+_FINAL: Final = word_set(
     "delete remove drop purge destroy erase wipe truncate reset revoke terminate kill cancel "
     "uninstall overwrite expunge clear flush execute exec run eval evaluate shell bash command "
     "script sql pay charge refund transfer withdraw buy sell purchase trade deploy merge release "
     "shutdown reboot deactivate void unsubscribe rm rmdir force"
 )
-_UNAMBIGUOUS: Final = _FINAL - _set(
+_UNAMBIGUOUS: Final = _FINAL - word_set(
     "clear command script sql charge refund transfer trade release run merge force void flush "
     "order sell"
 )
 """Without words that are also nouns: `list_runs` runs nothing."""
 
-_MCP_ORDER: Final = (
-    Effect.COMPUTE,
-    Effect.RETRIEVE,
-    Effect.INTERNAL_MUTATION,
-    Effect.EXTERNAL_NOTIFICATION,
-    Effect.IRREVERSIBLE,
-)
 _KINDS: Final = (
     (Effect.IRREVERSIBLE, _FINAL),
     (Effect.EXTERNAL_NOTIFICATION, _NOTIFYING),
     (Effect.INTERNAL_MUTATION, _WRITING),
 )
-_UNKNOWN_CHANGE: Final = Effect.EXTERNAL_NOTIFICATION
-_LONGEST_QUOTE: Final = 120
 
 
 class AnnotatedTool(Protocol):
@@ -387,9 +374,20 @@ class AnnotatedTool(Protocol):
 def propose_mcp_effect(definition: AnnotatedTool) -> tuple[Effect, tuple[str, ...]]:
     """Return the proposed effect of an MCP tool for review, and the reasons in order."""
     effect, why = _by_name(definition.name)
-    reasons = [why]
-    for implied, reason in (*_by_prose(definition), *_by_hints(definition, effect)):
-        if _MCP_ORDER.index(implied) > _MCP_ORDER.index(effect):
+    reasons, implications = [why], []
+    for sentence in _sentences(definition.description):
+        for word in filter(None, _verbs_in(words(sentence), brief=False)):
+            known = (kind for kind, verbs in _KINDS if word in verbs)
+            said = f'raised, for {word!r} in its description: "{clean(sentence, 120)}"'
+            implications.append((next(known, Effect.EXTERNAL_NOTIFICATION), said))
+    if definition.hint("destructiveHint"):
+        said = "raised, for it says destructiveHint: true"
+        implications.append((Effect.IRREVERSIBLE, said))
+    if EFFECTS[effect].mutates and definition.hint("openWorldHint"):
+        said = "raised, for it says openWorldHint: true"
+        implications.append((Effect.EXTERNAL_NOTIFICATION, said))
+    for implied, reason in implications:
+        if _ORDER.index(implied) > _ORDER.index(effect):
             effect = implied
             reasons.append(reason)
     if not EFFECTS[effect].mutates and definition.hint("readOnlyHint") is False:
@@ -431,19 +429,3 @@ def _by_name(name: str) -> tuple[Effect, str]:
     if computing:
         return Effect.COMPUTE, f"proposed for {computing!r} in its name"
     return Effect.EXTERNAL_NOTIFICATION, "its name does not say what it does"
-
-
-def _by_prose(definition: AnnotatedTool) -> Iterator[tuple[Effect, str]]:
-    """Yield the effects that a description implies, with reasons."""
-    for sentence in _sentences(definition.description):
-        for word in filter(None, _verbs_in(words(sentence), brief=False)):
-            effect = next((kind for kind, verbs in _KINDS if word in verbs), _UNKNOWN_CHANGE)
-            shown = clean(sentence, _LONGEST_QUOTE)
-            yield effect, f'raised, for {word!r} in its description: "{shown}"'
-
-
-def _by_hints(definition: AnnotatedTool, effect: Effect) -> Iterator[tuple[Effect, str]]:
-    if definition.hint("destructiveHint"):
-        yield Effect.IRREVERSIBLE, "raised, for it says destructiveHint: true"
-    if EFFECTS[effect].mutates and definition.hint("openWorldHint"):
-        yield Effect.EXTERNAL_NOTIFICATION, "raised, for it says openWorldHint: true"

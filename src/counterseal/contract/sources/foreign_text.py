@@ -82,14 +82,12 @@ def visible(text: str) -> str:
 def plain(text: str, limit: int) -> str:
     """Return the text without invisible characters, cut to a length."""
     shown = re.sub("\r\n|[\u2028\u2029]", "\n", text[: 4 * limit])
-    kept = "".join(_kept(char) for char in shown).strip()
+    letters = (
+        (" " if unicodedata.category(char) == "Zs" else "") if is_hidden(char) else char
+        for char in shown
+    )
+    kept = "".join(letters).strip()
     return kept if len(kept) <= limit else kept[: limit - 1].rstrip() + "…"
-
-
-def _kept(char: str) -> str:
-    if not is_hidden(char):
-        return char
-    return " " if unicodedata.category(char) == "Zs" else ""
 
 
 def _lookalikes(text: str) -> set[int]:
@@ -183,16 +181,11 @@ def words(text: object) -> list[str]:
     return [word.lower() for word in _PART_OF_NAME.findall(plain)]
 
 
-def slug(text: object, *, most: int = 4) -> str:
-    """Return the first words of a text, joined with underscores."""
-    return "_".join(words(text)[:most])
-
-
 def tool_name(operation_id: object, method: str, path: str) -> str:
     """Return a valid tool name of the operation's id, or of its method and path without one."""
     given = operation_id if isinstance(operation_id, str) else ""
     name = re.sub(r"[^a-zA-Z0-9_.-]+", "_", given).strip("._-")
-    return name[:64] or f"{method.lower()}_{slug(path, most=12)}".strip("_")[:64]
+    return name[:64] or "_".join([method.lower(), *words(path)[:12]])[:64]
 
 
 def argument_name(name: str) -> str:

@@ -43,8 +43,12 @@ class Definition:
 
     def __post_init__(self) -> None:
         _check(self)
+        wire = {"input_schema": "inputSchema", "output_schema": "outputSchema"}
         for name in ("input_schema", "output_schema", "annotations"):
-            object.__setattr__(self, name, _frozen(name, getattr(self, name)))
+            try:
+                object.__setattr__(self, name, freeze(getattr(self, name)))
+            except ValueError as error:
+                raise ValueError(f"{wire.get(name, name)}: {error}") from None
         if any("\0" in text for text in _texts(self.record())):
             raise ValueError("it contains a NUL character")
         size = len(canonical(self.record()))
@@ -151,14 +155,10 @@ def _check(given: Definition) -> None:
         raise ValueError('inputSchema must have "type": "object"')
     if given.output_schema is not None and not isinstance(given.output_schema, Mapping):
         raise ValueError("outputSchema must be an object")
-    _check_hints(given.annotations)
-
-
-def _check_hints(annotations: object) -> None:
-    if not isinstance(annotations, Mapping):
+    if not isinstance(given.annotations, Mapping):
         raise ValueError("annotations must be an object")
     for hint in HINTS:
-        if hint in annotations and not isinstance(annotations[hint], bool):
+        if hint in given.annotations and not isinstance(given.annotations[hint], bool):
             raise ValueError(f"annotations.{hint} must be true or false")
 
 
@@ -167,16 +167,6 @@ def _check_text(name: str, text: object) -> None:
         raise ValueError(f"{name} must be a string")
     if any("\ud800" <= char <= "\udfff" for char in text):
         raise ValueError(f"{name} contains a lone surrogate, which is not valid text")
-
-
-_WIRE = {"input_schema": "inputSchema", "output_schema": "outputSchema"}
-
-
-def _frozen(name: str, value: Any) -> Any:
-    try:
-        return freeze(value)
-    except ValueError as error:
-        raise ValueError(f"{_WIRE.get(name, name)}: {error}") from None
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -199,8 +189,6 @@ _TOKEN: Final = re.compile(r"\s+|\w+|[^\w\s]")
 _MOST_TOKENS: Final = 2_000
 _CONTEXT: Final = 6
 _UNIONS: Final = ("allOf", "anyOf", "oneOf")
-_HINT_DEFAULTS: Final = {"readOnlyHint": False, "idempotentHint": False}
-"""The protocol's defaults; those of the other hints are true."""
 _SIDES: Final[dict[str, Side]] = {"inputSchema": "input", "outputSchema": "output"}
 
 Path = tuple[str | int, ...]
@@ -249,40 +237,36 @@ def describe(before: Definition, after: Definition) -> list[Change]:
 def _schema_changes(name: str, old: Any, new: Any) -> Iterator[Change]:
     """Yield the changes with a known direction, then the remaining differences."""
     shown: set[Path] = set()
-    for path, kind, message in _moves(old, new, _SIDES[name]):
-        if not path:
+    # A looser schema breaks only readers, a stricter one only callers: both sides give the kind.
+    as_input = compare_schemas(old, new, side="input")
+    as_output = compare_schemas(old, new, side="output")
+    for calls, reads in zip(as_input, as_output, strict=True):
+        change = calls if _SIDES[name] == "input" else reads
+        if not change.path:
             continue  # the changes of its parts are more precise
-        place = _whole_unions(path)
+        kind = _KINDS[calls.breaking, reads.breaking]
+        if change.path[-1] == "default":
+            kind = ChangeKind.OTHER
+        elif change.message.endswith("was added"):
+            kind = ChangeKind.LOOSER
+        place = _whole_unions(change.path)
         was, now = at(old, pointer(*place)), at(new, pointer(*place))
-        words = _words_changed(was, now)
-        text = f"{visible(message)}: {words}" if words else visible(message)
-        yield Change(pointer(name, *place), kind, was, now, f"{text}{_warning(now)}")
+        words, text = _words_changed(was, now), visible(change.message)
+        text += (f": {words}" if words else "") + _warning(now)
+        yield Change(pointer(name, *place), kind, was, now, text)
         shown.add(place)
     for path in _differences(old, new, ()):
         if not any(path[: len(place)] == place for place in shown):
             yield _change((name, *path), ChangeKind.OTHER, {name: old}, {name: new})
 
 
-def _moves(old: Any, new: Any, side: Side) -> Iterator[tuple[Path, ChangeKind, str]]:
-    # A looser schema breaks only readers, a stricter one only callers: both sides give the kind.
-    as_input = compare_schemas(old, new, side="input")
-    as_output = compare_schemas(old, new, side="output")
-    for calls, reads in zip(as_input, as_output, strict=True):
-        change = calls if side == "input" else reads
-        kind = _kind(change.path, change.message, calls.breaking, reads.breaking)
-        yield change.path, kind, change.message
-
-
-def _kind(path: Path, message: str, calls_break: bool, reads_break: bool) -> ChangeKind:  # noqa: FBT001 - a table's two columns
-    if path[-1:] == ("default",):
-        return ChangeKind.OTHER
-    if message.endswith("was added"):
-        return ChangeKind.LOOSER
-    if calls_break and reads_break:
-        return ChangeKind.OTHER
-    if calls_break or reads_break:
-        return ChangeKind.TIGHTER if calls_break else ChangeKind.LOOSER
-    return ChangeKind.WORDS
+_KINDS: Final = {
+    (True, True): ChangeKind.OTHER,
+    (True, False): ChangeKind.TIGHTER,
+    (False, True): ChangeKind.LOOSER,
+    (False, False): ChangeKind.WORDS,
+}
+"""The kind of a change of a schema, by whether it breaks callers, and readers."""
 
 
 def _whole_unions(path: Path) -> Path:
@@ -312,19 +296,18 @@ def _differences(old: Any, new: Any, path: Path) -> Iterator[Path]:
 
 def _hint_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     for name in {**old, **new}:
-        if not same(old.get(name), new.get(name)):
-            kind = _hint_kind(name, old, new) if name in HINTS else ChangeKind.OTHER
-            yield _change(("annotations", name), kind, {"annotations": old}, {"annotations": new})
-
-
-def _hint_kind(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> ChangeKind:
-    """Return the kind of a hint's change. A missing hint has the protocol's default."""
-    default = _HINT_DEFAULTS.get(name, True)
-    before, after = old.get(name, default), new.get(name, default)
-    if before == after:
-        return ChangeKind.WORDS
-    reassures = after is not default
-    return ChangeKind.TIGHTER if reassures else ChangeKind.LOOSER
+        if same(old.get(name), new.get(name)):
+            continue
+        # A missing hint has the protocol's default.
+        default = name not in ("readOnlyHint", "idempotentHint")
+        after = new.get(name, default)
+        if name not in HINTS:
+            kind = ChangeKind.OTHER
+        elif old.get(name, default) == after:
+            kind = ChangeKind.WORDS
+        else:  # any other value than the default reassures
+            kind = ChangeKind.LOOSER if after is default else ChangeKind.TIGHTER
+        yield _change(("annotations", name), kind, {"annotations": old}, {"annotations": new})
 
 
 # --- words ----------------------------------------------------------------------------------------

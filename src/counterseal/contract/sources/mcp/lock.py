@@ -103,7 +103,14 @@ class Lock:
         findings = []
         for name in sorted({*by_name, *pins}):
             pin, definition = pins.get(name), by_name.get(name)
-            findings.append(LockFinding(server, name, _state(pin, definition), pin, definition))
+            if definition is None:
+                state = PinState.GONE
+            elif pin is None:
+                state = PinState.NEW
+            else:
+                same = pin.definition == definition
+                state = PinState.ACCEPTED if same else PinState.CHANGED
+            findings.append(LockFinding(server, name, state, pin, definition))
         return findings
 
     def accept(self, server: str, definition: Definition, *, by: str, at: str) -> Lock:
@@ -127,28 +134,19 @@ class Lock:
         return {
             "version": FORMAT,
             "servers": {
-                server: {name: _pin_record(pin) for name, pin in pins.items()}
+                server: {
+                    name: {
+                        "hash": pin.definition.hash,
+                        "revision": pin.revision,
+                        "accepted_at": pin.accepted_at,
+                        "accepted_by": pin.accepted_by,
+                        "definition": pin.definition.record(),
+                    }
+                    for name, pin in pins.items()
+                }
                 for server, pins in self.servers.items()
             },
         }
-
-
-def _state(pin: Pin | None, definition: Definition | None) -> PinState:
-    if definition is None:
-        return PinState.GONE
-    if pin is None:
-        return PinState.NEW
-    return PinState.ACCEPTED if pin.definition == definition else PinState.CHANGED
-
-
-def _pin_record(pin: Pin) -> dict[str, Any]:
-    return {
-        "hash": pin.definition.hash,
-        "revision": pin.revision,
-        "accepted_at": pin.accepted_at,
-        "accepted_by": pin.accepted_by,
-        "definition": pin.definition.record(),
-    }
 
 
 # --- the file: reading ----------------------------------------------------------------------------
@@ -211,19 +209,15 @@ def _read_pin(place: str, tool: str, data: Any) -> Pin:
 
 def _write(file: Path, record: Mapping[str, Any]) -> None:
     text = json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False)
-    try:
-        _replace(file, _escaped(text).encode() + b"\n")
-    except OSError as error:
-        raise LockError(f"{file}: can't be written: {error.strerror}") from None
-
-
-def _escaped(text: str) -> str:
-    """Return JSON with invisible characters as escapes, so that a reviewer sees them."""
-    return re.sub(
+    visible = re.sub(  # invisible characters are written as escapes, so that a reviewer sees them
         r"[^\x20-\x7e\n]",
         lambda match: json.dumps(match[0])[1:-1] if is_hidden(match[0]) else match[0],
         text,
     )
+    try:
+        _replace(file, visible.encode() + b"\n")
+    except OSError as error:
+        raise LockError(f"{file}: can't be written: {error.strerror}") from None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
-from counterseal.canonical import pointer, thaw
+from counterseal.canonical import pointer, steps, thaw
 from counterseal.contract.bindings import McpBinding
 from counterseal.contract.effects import EFFECTS, Effect, Trust
 from counterseal.contract.lint import examine
@@ -112,7 +112,7 @@ def drop_credentials(schema: dict[str, Any], errors: list[Problem]) -> bool:
     for problem in errors:
         if problem.rule != "credential-argument":
             continue
-        *path, _, name = [_unescaped(part) for part in problem.pointer.split("/")[3:]]
+        *path, _, name = steps(problem.pointer)[2:]
         holder: Any = schema
         for part in path:
             holder = holder[int(part)] if isinstance(holder, list) else holder[part]
@@ -138,8 +138,7 @@ def redaction_faults(output: Schema, entry: OverlayEntry) -> Iterator[OverlayFau
 
 def _matches(root: Schema, place: str) -> bool:
     reached: list[Any] = [root]
-    for part in place.split("/")[1:]:
-        step = _unescaped(part)
+    for step in steps(place):
         reached = [inner for held in reached for inner in _inside(root, held, step)]
     return bool(reached)
 
@@ -164,19 +163,10 @@ def _inside(root: Schema, schema: Any, step: str) -> Iterator[Any]:
             yield {}
 
 
-def _unescaped(part: str) -> str:
-    return part.replace("~1", "/").replace("~0", "~")
-
-
 _LONGEST_DESCRIPTION: Final = 8_000
 _DEFAULTS_FOR_UNLISTED: Final = (
-    "scopes",
-    "owner",
-    "data_classification",
-    "residency",
-    "invariants",
-    "timeout_ms",
-    "max_output_bytes",
+    *("scopes", "owner", "data_classification", "residency", "invariants"),
+    *("timeout_ms", "max_output_bytes"),
 )
 """The defaults that also apply to a tool without an entry: none can make it less strict."""
 _PLACEHOLDER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -205,12 +195,16 @@ def contract_of(
     name = shown_name(definition.name, overlay, prefix=prefix, unlisted=unlisted)
     if name is None:
         return None
-    entry = overlay.tools.get(definition.name) if overlay else None
-    if overlay is None or entry is None:
-        builder = _ContractBuilder(definition, server, overlay, _gate(definition, server, overlay))
-    else:
-        builder = _ContractBuilder(definition, server, overlay, entry, overlay.defaults)
-    return builder.contract(name, revision)
+    entry, defaults = (
+        (overlay.tools.get(definition.name), overlay.defaults) if overlay else (None, None)
+    )
+    if entry is None:  # a person approves each call
+        held = defaults.declared if defaults else {}
+        declared = {option: held[option] for option in _DEFAULTS_FOR_UNLISTED if option in held}
+        declared["effect"] = strictest(definition)
+        declared["consequence"] = consequence_of(definition, server)
+        entry, defaults = OverlayEntry(declared=declared, place="/tools"), None
+    return _ContractBuilder(definition, server, overlay, entry, defaults).contract(name, revision)
 
 
 def shown_name(tool: str, overlay: Overlay | None, *, prefix: str, unlisted: str) -> str | None:
@@ -238,14 +232,6 @@ def _is_plain(schema: Mapping[str, Any], name: str) -> bool:
     return bool(types) and _PLAIN.issuperset(types)
 
 
-def _gate(definition: Definition, server: str, overlay: Overlay | None) -> OverlayEntry:
-    """Return the entry of a tool without one: the strictest effect."""
-    defaults = overlay.defaults.declared if overlay and overlay.defaults else {}
-    kept = {name: defaults[name] for name in _DEFAULTS_FOR_UNLISTED if name in defaults}
-    given = {"effect": strictest(definition), "consequence": consequence_of(definition, server)}
-    return OverlayEntry(declared={**kept, **given}, place="/tools")
-
-
 @dataclass(frozen=True, slots=True)
 class _ContractBuilder:
     """Builds a contract, and places its problems in the overlay."""
@@ -258,10 +244,17 @@ class _ContractBuilder:
 
     def contract(self, name: str, revision: int) -> Contract:
         data = self.data(name, revision)
-        faults = [
-            *self.annotation_faults(data.get("effect")),
-            *redaction_faults(data["affordance"]["output_schema"], self.entry),
-        ]
+        faults = list(redaction_faults(data["affordance"]["output_schema"], self.entry))
+        effect = next((member for member in Effect if member == data.get("effect")), None)
+        annotation = contradiction(self.definition, effect) if effect else ""
+        if annotation and not self.entry.annotations_reviewed:
+            fault = OverlayFault(
+                "/effect",
+                f"{effect} says that it changes nothing, but {self.server} says {annotation}",
+                "Declare the tool's real effect. If you reviewed the tool and it is harmless, "
+                "set annotations_reviewed: true.",
+            )
+            faults.insert(0, fault)
         contract, errors = _examined(data)
         if drop_credentials(data["affordance"]["input_schema"], errors):
             contract, errors = _examined(data)
@@ -306,17 +299,6 @@ class _ContractBuilder:
                 )
                 raise ContractError([self.placed(fault)])
         return schema
-
-    def annotation_faults(self, effect: Any) -> Iterator[OverlayFault]:
-        known = next((member for member in Effect if member == effect), None)
-        annotation = contradiction(self.definition, known) if known else ""
-        if annotation and not self.entry.annotations_reviewed:
-            yield OverlayFault(
-                "/effect",
-                f"{known} says that it changes nothing, but {self.server} says {annotation}",
-                "Declare the tool's real effect. If you reviewed the tool and it is harmless, "
-                "set annotations_reviewed: true.",
-            )
 
     # --- problems ---------------------------------------------------------------------------------
 
@@ -388,17 +370,13 @@ def overlay_text(server: str, definitions: Iterable[Definition], *, source: str 
     yaml.indent(mapping=_INDENT, sequence=_INDENT + 2, offset=_INDENT)
     stream = StringIO()
     yaml.dump(CommentedMap(server=server, tools=tools), stream)
-    return _head(server, source) + stream.getvalue()
-
-
-def _head(server: str, source: str) -> str:
     origin = f", found at {source}" if source else ""
-    lines = [
+    head = (
         f"What the tools of {server} mean{origin}.",
         "Effects were proposed from names, descriptions and annotations: a stranger's words. What",
         "was guessed is marked with `review:`. Take a mark out when you have looked.",
-    ]
-    return "".join(f"# {_line(line)}\n" for line in lines)
+    )
+    return "".join(f"# {_line(line)}\n" for line in head) + stream.getvalue()
 
 
 def _entry(definition: Definition, server: str) -> tuple[dict[str, Any], list[str]]:
@@ -415,23 +393,15 @@ def _entry(definition: Definition, server: str) -> tuple[dict[str, Any], list[st
         f'review: {place} reads like an instruction to a model: "{part}"'
         for place, part in instructions(definition)
     ]
-    hidden = _why_not(definition, server)
-    if hidden:
-        entry = {"hidden": True}
-        notes.append(f"review: it can't be put under contract: {hidden}")
-        return entry, [_line(note) for note in notes]
-    notes.append(f"review: {effect.value}: {'; '.join(reasons)}")
-    if EFFECTS[effect].mutates:
-        entry["consequence"] = consequence_of(definition, server)
-    return entry, [_line(note) for note in notes]
-
-
-def _why_not(definition: Definition, server: str) -> str:
     try:
         contract_of(definition, None, server=server, unlisted="gated")
+        notes.append(f"review: {effect.value}: {'; '.join(reasons)}")
+        if EFFECTS[effect].mutates:
+            entry["consequence"] = consequence_of(definition, server)
     except ContractError as error:
-        return error.problems[0].message
-    return ""
+        entry = {"hidden": True}
+        notes.append(f"review: it can't be put under contract: {error.problems[0].message}")
+    return entry, [_line(note) for note in notes]
 
 
 def _described(definition: Definition) -> Iterator[str]:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from counterseal.canonical import pointer
+from counterseal.canonical import pointer, steps
 from counterseal.contract.declare import ToolOptions, set_option
 from counterseal.contract.model import NAME_PATTERN, Contract
 from counterseal.documents import Document, read_document
@@ -72,14 +72,6 @@ class Overlay:
         ]
 
 
-def contract_place(name: str) -> str:
-    """Return the place of an option in a contract, as a JSON Pointer."""
-    data: dict[str, Any] = {}
-    set_option(data, name, {} if name in Contract.model_fields else None)
-    section, value = next(iter(data.items()))
-    return pointer(section, *(value if isinstance(value, dict) else ()))
-
-
 def apply_entries(data: dict[str, Any], *entries: OverlayEntry | None) -> None:
     """Apply entries to a contract's data, in order. Changes the data."""
     for entry in entries:
@@ -91,31 +83,23 @@ def locate_problem(problem: Problem, overlay: Overlay, entry: OverlayEntry) -> P
     """Return a contract's problem with the overlay's name of the option and its place there."""
     for holder in (entry, overlay.defaults):
         for name in holder.declared if holder else ():
-            inside = contract_place(name)
+            data: dict[str, Any] = {}
+            set_option(data, name, {} if name in Contract.model_fields else None)
+            section, value = next(iter(data.items()))
+            inside = pointer(section, *(value if isinstance(value, dict) else ()))
             if holder and (problem.pointer == inside or problem.pointer.startswith(f"{inside}/")):
                 place = f"{holder.place}/{name}{problem.pointer[len(inside) :]}"
-                return _with_declared_name(problem, inside, name).at(overlay.source(place))
+                dotted, message = inside[1:].replace("/", "."), problem.message
+                if message.startswith(dotted):
+                    problem = replace(problem, message=name + message[len(dotted) :])
+                return problem.at(overlay.source(place))
     place = entry.place
     if problem.pointer == "/identity/name" and entry.rename is not None:
         place += "/rename"
-    argument = _argument(problem.pointer)
-    if argument in entry.arguments:
-        place += pointer("arguments", argument)
+    match steps(problem.pointer):
+        case ["affordance", "input_schema", "properties", name, *_] if name in entry.arguments:
+            place += pointer("arguments", name)
     return problem.at(overlay.source(place))
-
-
-def _argument(place: str) -> str:
-    parts = place.split("/")
-    if parts[1:4] != ["affordance", "input_schema", "properties"] or len(parts) < 5:
-        return ""
-    return parts[4].replace("~1", "/").replace("~0", "~")
-
-
-def _with_declared_name(problem: Problem, inside: str, name: str) -> Problem:
-    dotted = inside[1:].replace("/", ".")
-    if not problem.message.startswith(dotted):
-        return problem
-    return replace(problem, message=name + problem.message[len(dotted) :])
 
 
 def contract_name(name: str) -> str:
@@ -147,8 +131,9 @@ _NOT_HERE: Final = {
 }
 """Options of `@tool` that an entry can't have, with the reason."""
 _OWN: Final = ("rename", "hidden", "arguments", "redact", "annotations_reviewed")
-_BESIDE: Final = {*_NOT_HERE, *_OWN}
-DECLARED: Final = tuple(name for name in ToolOptions.__annotations__ if name not in _BESIDE)
+DECLARED: Final = tuple(
+    name for name in ToolOptions.__annotations__ if name not in (*_NOT_HERE, *_OWN)
+)
 _NOT_INSIDE: Final = (
     ("identity", "name", "Write `rename`."),
     ("identity", "version", "Leave it out: it is the number of accepted definitions."),
@@ -331,13 +316,10 @@ class _OverlayReader:
                 yield item
             else:
                 fix = "Write it like /author/email, or /items/*/email for each item of a list."
-                self.problem((*here, at), f"{_shown(item)} is not a JSON Pointer", fix)
+                shown = ascii(item)[:60] if isinstance(item, str) else _kind(item)
+                self.problem((*here, at), f"{shown} is not a JSON Pointer", fix)
 
 
 def _kind(value: Any) -> str:
     names = {dict: "a mapping", list: "a list", str: "a text", bool: "a yes or no"}
     return "empty" if value is None else names.get(type(value), "a number")
-
-
-def _shown(value: Any) -> str:
-    return ascii(value)[:60] if isinstance(value, str) else _kind(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -144,7 +144,12 @@ def read_arguments(
 ) -> Arguments:
     """Return the operation's arguments. Raise UnsupportedError if a required one is unsupported."""
     reader = _ParameterReader(document, operation, host, converter, notes)
-    for parameter in _parameters(document, operation):
+    parameters: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for place in (operation.item, operation.data):  # an operation overrides those of its path
+        for raw in listed(place.get("parameters")):
+            parameter = document.resolve(raw)
+            parameters[str(parameter.get("name")), str(parameter.get("in"))] = parameter
+    for parameter in parameters.values():
         reader.parameter(parameter)
     for name in re.findall(r"\{([^{}]*)\}", operation.path):
         if name not in reader.arguments.path:
@@ -152,16 +157,6 @@ def read_arguments(
             reader.parameter({"name": name, "in": "path", "schema": {"type": "string"}})
     reader.body()
     return reader.arguments
-
-
-def _parameters(document: OpenApiDocument, operation: Operation) -> Iterator[Mapping[str, Any]]:
-    """Yield the operation's parameters, and those of its path that it does not override."""
-    parameters: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for place in (operation.item, operation.data):
-        for raw in listed(place.get("parameters")):
-            parameter = document.resolve(raw)
-            parameters[str(parameter.get("name")), str(parameter.get("in"))] = parameter
-    return iter(parameters.values())
 
 
 @dataclass(slots=True)
@@ -335,10 +330,11 @@ def output_schema(document: OpenApiDocument, operation: Operation, notes: Notes)
     Without a described JSON response it is any object.
     """
     responses = mapping(operation.data.get("responses"))
-    for status in sorted(str(status).upper() for status in responses):
+    by_status = {str(status).upper(): response for status, response in responses.items()}
+    for status in sorted(by_status):
         if not status.startswith("2"):
             continue
-        content = mapping(document.resolve(_of(responses, status)).get("content"))
+        content = mapping(document.resolve(by_status[status]).get("content"))
         for kind, media in content.items():
             plain = str(kind).partition(";")[0].strip().lower()
             if plain.endswith(("/json", "+json")) or plain == "*/*":
@@ -350,10 +346,6 @@ def output_schema(document: OpenApiDocument, operation: Operation, notes: Notes)
         if content:
             notes.add(_HERE, "the answer is no JSON, and may not be readable")
     return {"type": "object"}
-
-
-def _of(responses: Mapping[Any, Any], status: str) -> Any:
-    return next(value for key, value in responses.items() if str(key).upper() == status)
 
 
 def _json(document: OpenApiDocument, schema: object, notes: Notes) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from counterseal.canonical import pointer
 from counterseal.contract.bindings import HttpBinding
-from counterseal.contract.effects import EFFECTS, Effect
+from counterseal.contract.effects import EFFECTS
 from counterseal.contract.egress import entry_for, kind, literal
 from counterseal.contract.lint import examine
 from counterseal.contract.schemas import types_of
@@ -87,16 +87,15 @@ def contracts_from_openapi(document: Mapping[str, Any], *, base_url: str | None 
             tools.append(_import(read, operation, {tool.name.lower() for tool in tools}))
         except (UnsupportedError, UnicodeError, RecursionError) as error:
             what = f"{operation.method} {clean(operation.path, 200)}"
-            left_out.append(LeftOut(what=what, reason=_reason(error)))
+            reason = str(error)
+            if isinstance(error, UnicodeError):
+                reason = "it holds half a character"
+            elif isinstance(error, RecursionError):
+                reason = "its types are nested too deeply"
+            left_out.append(LeftOut(what=what, reason=reason))
     left_out += [LeftOut(what=clean(what, 200), reason=why) for what, why in read.unread()]
     title = clean(read.title, 80) or "an API without a title"
     return Imported(title=title, tools=tuple(tools), left_out=tuple(left_out))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnicodeError):
-        return "it holds half a character"
-    return "its types are nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _check(document: object, base_url: str | None) -> None:
@@ -131,6 +130,11 @@ def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) ->
         tool_name(operation.data.get("operationId"), operation.method, operation.path), taken
     )
     http = _request(server, operation, arguments, security)
+    governance: dict[str, Any] = {}
+    if EFFECTS[effect].mutates:
+        governance["consequence"] = _consequence(operation, arguments, http)
+        if arguments.key_header is not None:
+            governance["idempotency"] = {"key_header": arguments.key_header}
     data: dict[str, Any] = {
         "effect": effect.value,
         "identity": _identity(name, operation, notes),
@@ -140,7 +144,7 @@ def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) ->
             "output_schema": output_schema(document, operation, notes),
         },
         "usage": f"When asked to do this: {_summary(operation)}.",
-        **_governance(effect, operation, arguments, http),
+        **governance,
         "secrets": list(dict.fromkeys([*arguments.secrets, *security.secrets])),
         "egress": _egress(http["url"], document, notes),
         "http": http,
@@ -260,18 +264,6 @@ def _egress(url: str, document: OpenApiDocument, notes: Notes) -> list[str]:
         # A private address is only reachable if the contract lists the address itself.
         entries += [entry_for(near, binding.port) for near in ("127.0.0.1", "::1")]
     return entries
-
-
-def _governance(
-    effect: Effect, operation: Operation, arguments: Arguments, http: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the consequence and the idempotency header of a call that changes something."""
-    if not EFFECTS[effect].mutates:
-        return {}
-    result: dict[str, Any] = {"consequence": _consequence(operation, arguments, http)}
-    if arguments.key_header is not None:
-        result["idempotency"] = {"key_header": arguments.key_header}
-    return result
 
 
 def _consequence(operation: Operation, arguments: Arguments, http: Mapping[str, Any]) -> str:

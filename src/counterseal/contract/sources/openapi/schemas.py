@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from counterseal.canonical import canonical
+from counterseal.canonical import SAFE_INTEGER, canonical
 from counterseal.contract.lint.dangerous_inputs import is_credential
 from counterseal.contract.lint.regex import is_catastrophic
 from counterseal.contract.lint.schema_rules import fields
@@ -41,29 +41,23 @@ _COUNTS = {
     "object": ("minProperties", "maxProperties"),
 }
 _LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_EXACT = 2**53 - 1
+_IMPLIED = (
+    ("object", ("properties", "additionalProperties", "required", *_COUNTS["object"])),
+    ("array", ("items", "prefixItems", *_COUNTS["array"])),
+    ("string", ("pattern", *_COUNTS["string"])),
+    ("number", _LIMITS),
+)
+"""Types with the keywords that imply them; the first one counts."""
 
 
 def types_in(flat: Mapping[str, Any]) -> list[str]:
     """Return the types that a schema names or implies, with `null` if it is nullable."""
     named = [word for word in types_of(flat) if word in _TYPES]
     if not named:
-        named = list(_inferred_types(flat))
+        named = [word for word, keywords in _IMPLIED if not flat.keys().isdisjoint(keywords)][:1]
     if named and flat.get("nullable") is True and "null" not in named:
         named.append("null")
     return named
-
-
-def _inferred_types(flat: Mapping[str, Any]) -> Iterator[str]:
-    for word, keywords in (
-        ("object", ("properties", "additionalProperties", "required", *_COUNTS["object"])),
-        ("array", ("items", "prefixItems", *_COUNTS["array"])),
-        ("string", ("pattern", *_COUNTS["string"])),
-        ("number", _LIMITS),
-    ):
-        if any(keyword in flat for keyword in keywords):
-            yield word
-            return
 
 
 def values(flat: Mapping[str, Any], types: list[str]) -> dict[str, Any]:
@@ -92,7 +86,7 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, int):
-        return abs(value) <= _EXACT
+        return abs(value) <= SAFE_INTEGER
     return value is None or isinstance(value, str)
 
 
@@ -102,7 +96,7 @@ def bounds(flat: Mapping[str, Any], types: tuple[str, ...]) -> tuple[dict[str, A
     notes: list[str] = []
     for kind in types:
         for word in _COUNTS.get(kind, ()):
-            if type(flat.get(word)) is int and 0 <= flat[word] <= _EXACT:
+            if type(flat.get(word)) is int and 0 <= flat[word] <= SAFE_INTEGER:
                 result[word] = flat[word]
     if "number" in types or "integer" in types:
         result |= _limits(flat)
@@ -339,14 +333,10 @@ class Converter:
         return True
 
     def _array(self, flat: Mapping[str, Any]) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        prefix = listed(flat.get("prefixItems"))
-        if prefix:
-            result["prefixItems"] = [self.convert(item) for item in prefix]
+        prefix = [self.convert(item) for item in listed(flat.get("prefixItems"))]
         items = flat.get("items")
-        if items is False:
-            return result | {"items": False}
-        return result | {"items": self.convert(items)}
+        result = {"prefixItems": prefix} if prefix else {}
+        return {**result, "items": False if items is False else self.convert(items)}
 
     def _bounded(self, result: dict[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
         """Return the schema with the document's bounds, and for inputs with default bounds."""
@@ -355,7 +345,9 @@ class Converter:
         limits, notes = bounds(flat, types_of(result))
         self.notes |= dict.fromkeys(notes)
         result |= limits
-        if "string" in types_of(result) and _endless(result):
+        known = {"maxLength", "enum", "const"} & set(result)
+        endless = not known and result.get("format") not in _SHORT
+        if "string" in types_of(result) and endless:
             result["maxLength"] = max(MAX_LENGTH, result.get("minLength", 0))
             self.notes[f"a length of {MAX_LENGTH:,} was invented"] = None
         if (
@@ -433,11 +425,6 @@ def size_of(schema: Mapping[str, Any]) -> int:
         return len(canonical(schema))
     except ValueError:
         raise UnsupportedError("it holds what JSON can't keep") from None
-
-
-def _endless(result: Mapping[str, Any]) -> bool:
-    known = {"maxLength", "enum", "const"} & set(result)
-    return not known and result.get("format") not in _SHORT
 
 
 def _described(given: Mapping[str, Any]) -> dict[str, str]:
