@@ -178,6 +178,26 @@ async def seen(url: str, query: str) -> list[Any]:
     return rows
 
 
+def settable_clock(url: str) -> None:
+    """Let `set_clock` set the clock of a database, as its sessions see it from now on."""
+    name = urlsplit(url).path.strip("/")
+    clocks = "".join(
+        f"CREATE FUNCTION public.{clock}() RETURNS timestamptz STABLE LANGUAGE sql AS"
+        f" 'SELECT pg_catalog.{clock}() + (SELECT ahead FROM public.set_clock)';"
+        for clock in ("clock_timestamp", "statement_timestamp")
+    )
+    execute(
+        url,
+        f"""CREATE TABLE public.set_clock AS SELECT interval '0' AS ahead; {clocks}
+        ALTER DATABASE "{name}" SET search_path = public, pg_catalog""",
+    )
+
+
+def set_clock(url: str, ahead: float) -> None:
+    """Let the clock of a database be so many seconds ahead of the real time."""
+    execute(url, f"UPDATE public.set_clock SET ahead = interval '{ahead} seconds'")
+
+
 STUCK = (
     "SELECT pid FROM pg_stat_activity"
     " WHERE wait_event_type = 'Lock' AND datname = current_database()"

@@ -93,6 +93,7 @@ class Runtime:
         webhook: Webhook | None = None,
         lease: float = 30.0,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.store = store
@@ -115,7 +116,7 @@ class Runtime:
         self.worker = f"{gethostname()[:40]}:{getpid()}:{getrandbits(32):08x}"
         """The name under which this process holds leases."""
         self.tasks = BackgroundTasks()
-        self.leases = Leases(store, lease, self.tasks)
+        self.leases = Leases(store, lease, self.tasks, clock, steady)
         self.due = asyncio.Event()
         """Set when due work was added, to wake the reconciler of this process."""
         self.approvals = Approvals(self)

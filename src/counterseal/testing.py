@@ -47,12 +47,23 @@ class FakeClock:
 
     def __init__(self, now: float = 1_767_225_600.0) -> None:
         self.now = now
+        self._stepped = 0.0
 
     def __call__(self) -> float:
         return self.now
 
+    def steady(self) -> float:
+        """Return what a monotonic clock shows beside it, for `Runtime(steady=…)`."""
+        return self.now - self._stepped
+
     def advance(self, seconds: float) -> None:
+        """Let time pass."""
         self.now += seconds
+
+    def step(self, seconds: float) -> None:
+        """Set the clock forward or back, while no time passes."""
+        self.now += seconds
+        self._stepped += seconds
 
 
 class FakeTool:
@@ -157,6 +168,9 @@ def runtime_for(
 ) -> Runtime:
     """Return a runtime with these tools, each granted to the agent; in memory by default."""
     options.setdefault("pause", _no_pause)
+    clock = options.get("clock")
+    if isinstance(clock, FakeClock):
+        options.setdefault("steady", clock.steady)
     runtime = Runtime(store or MemoryStore(), **options)
     declared = [tool.tool if isinstance(tool, FakeTool) else tool for tool in tools]
     grants = [

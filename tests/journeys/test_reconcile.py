@@ -118,7 +118,9 @@ def worker(store, bank, clock):
             return bank.charge(ctx.key, amount)
 
         charges = tool(**{**WRITES, **declared})(charge)
-        runtime = Runtime(Worker(store), lease=30.0, pause=no_pause, clock=clock)
+        runtime = Runtime(
+            Worker(store), lease=30.0, pause=no_pause, clock=clock, steady=clock.steady
+        )
         runtime.store.dead = dead
         tools = (charges, *more_tools)
         grants = [Grant(agent="agent", tool=t.contract.name) for t in tools if t.contract.exposed]
@@ -227,6 +229,9 @@ async def test_what_the_destination_does_not_know_after_a_while_was_not_done(
     assert (await entry_of(store)).phase is Phase.UNKNOWN
     clock.advance(3600)
     later = worker(**declared)
+    first = await later.submit(ask(), someone())  # how long ago that was, it can't know for certain
+    assert (first.code, first.retry_after) == (Code.IDEMPOTENCY_CONFLICT, 30)
+    clock.advance(30)
     answer = await later.submit(ask(), someone())  # who comes first finds out
     assert answer.ok
     assert list(bank.charges.values()) == [7]
@@ -634,7 +639,9 @@ async def test_nobody_does_beside_a_thread_what_it_may_still_do(store, clock):
         return effects[-1]
 
     def opened():
-        runtime = Runtime(Worker(store), lease=30.0, pause=no_pause, clock=clock)
+        runtime = Runtime(
+            Worker(store), lease=30.0, pause=no_pause, clock=clock, steady=clock.steady
+        )
         runtime.register(slow, grants=[Grant(agent="agent", tool="slow")])
         return runtime
 
@@ -716,7 +723,7 @@ async def test_work_for_a_tool_that_nobody_holds_goes_on_the_operators_list(
     runtime = worker(refund_tool(bank), compensation_tool="refund")
     await runtime.submit(ask(), someone())
     await NeedsAttention(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
-    stranger = Runtime(Worker(store), lease=30.0, pause=no_pause, clock=clock)
+    stranger = Runtime(Worker(store), lease=30.0, pause=no_pause, clock=clock, steady=clock.steady)
     assert await Reconciler(stranger).once() == {}
     clock.advance(700)
     assert await Reconciler(stranger).once() == {"abandoned": 1}

@@ -127,7 +127,7 @@ async def claim(store):
     """Claim orphans and due work until none is left."""
     won = {"orphans": [], "due": []}
     while True:
-        mine = Claim(f"w_{os.getpid()}", 1e6, limit=3)
+        mine = Claim(f"w_{os.getpid()}", 3600, limit=3)
         orphans, due = await asyncio.gather(store.claim_orphans(mine), store.claim_due(mine))
         won["orphans"] += [one.entry.key for one in orphans]
         won["due"] += [one.key for one in due]

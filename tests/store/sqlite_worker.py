@@ -151,14 +151,14 @@ async def die(store):
 async def orphans(store, many):
     """Claim what others have left, a few at a time, until there is nothing more."""
     claimed = []
-    while some := await store.claim_orphans(Claim(str(os.getpid()), 1e6, int(many))):
+    while some := await store.claim_orphans(Claim(str(os.getpid()), 3600, int(many))):
         claimed += [(one.entry.key, one.entry.fence) for one in some]
     tell(claimed)
 
 
 async def work(store, key):
     """Hold an entry until told to settle it."""
-    admitted = await store.admit(request(key)._replace(lease=1e6))
+    admitted = await store.admit(request(key)._replace(lease=3600))
     tell("holds", key)
     await asyncio.to_thread(sys.stdin.readline)
     tell(await store.settle(outcome(admitted.entry)))

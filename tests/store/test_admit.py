@@ -120,6 +120,18 @@ async def test_a_refused_rate_says_how_long_to_wait(store, make):
     assert again.refused is None
 
 
+@pytest.mark.parametrize("interval", [10, 1000])
+async def test_a_rate_begins_anew_after_a_clock_was_set_back(store, make, interval):
+    async def admitted(now):
+        return (await store.admit(make.admit(rates=[rate], now=now))).refused is None
+
+    rate, back = make.rate(interval=interval, burst=2), make.now - 86_400
+    assert [await admitted(make.now) for _ in range(3)] == [True, True, False]
+    assert not await admitted(make.now - 50), "clocks of workers may differ a little"
+    assert [await admitted(back), await admitted(back)] == [True, False]
+    assert await admitted(back + interval)
+
+
 @pytest.mark.parametrize("status", EntryStatus)
 async def test_a_key_that_nobody_has_looked_up_must_be_new(store, make, snapshot, status):
     first = await store.admit(make.admit(entry=make.entry(), takes_over=NEW_KEY))

@@ -9,7 +9,7 @@ from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import DueKind
 from counterseal.ledger.requests import FinishRequest
 
-FOREVER = 1e6
+FOREVER = 3600.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from counterseal.ledger.requests import AdmissionRefusal, EventFilter, ExpiryReq
 from tests.store.chains import check_chain, log_of
 from tests.store.kept import keep
 
-FOREVER = 1e6
+FOREVER = 3600.0
 EVERYTHING = ExpiryRequest(vault_after=-FOREVER, events_after=-FOREVER)
 NOTHING = {"keys": 0, "vault": 0, "requests": 0, "events": 0, "counters": 0, "sessions": 0}
 OVER = (

@@ -11,7 +11,7 @@ from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.ledger.requests import AdmissionRefusal
 
-FOREVER = 1e6
+FOREVER = 3600.0
 
 
 @pytest.fixture

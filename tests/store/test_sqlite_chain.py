@@ -154,7 +154,7 @@ def test_who_waited_in_another_event_loop_is_forgotten(path, make):
     store = SqliteStore(path)
 
     async def wait_in_vain():
-        await store.admit(make.admit(entry=make.entry(), lease=1e6))
+        await store.admit(make.admit(entry=make.entry(), lease=3600))
         waiting = asyncio.create_task(store.wait("acme", "k", 1e6))
         await turns()
         assert not waiting.done()

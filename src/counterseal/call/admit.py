@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from math import inf
-from time import monotonic
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -50,7 +49,7 @@ async def admit(call: Call, services: CallServices) -> End | None:
     if call.ctx.resolved.keyed:
         entry = _reservation(call, call.key or identify(call), services.worker)
     request = _request(call, entry, services)
-    since = monotonic()
+    since = services.leases.moment()
     if entry is None:
         admission = await services.store.admit(request)
     else:

@@ -11,10 +11,11 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
+from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
 from counterseal.audit import Caller
+from counterseal.clocks import boottime
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.errors import StoreError
@@ -23,8 +24,9 @@ from counterseal.execution.executor import Executor
 from counterseal.execution.failures import MAY_HAVE_HAPPENED
 from counterseal.gates.base import CompiledContract, Decision, GateContext, TimedDecision, Verdict
 from counterseal.keys import KeyRing
-from counterseal.ledger.entry import Entry
+from counterseal.ledger.entry import Entry, Phase
 from counterseal.ledger.records import Budgets, Due, Held
+from counterseal.ledger.rows import LONGEST_LEASE
 from counterseal.observation import Observation, Observed, Redactor
 from counterseal.proposal import Principal
 from counterseal.registry import Registry, RegistryRecord
@@ -277,23 +279,53 @@ class BackgroundTasks:
             await asyncio.wait(self._tasks)
 
 
+Moment = tuple[float, float]
+"""A moment by the clock that counts suspension, and by the wall clock."""
+_APART: Final = 1.0
+"""Wall and monotonic clock part by more seconds only when one is set, or the machine sleeps."""
+_MOST_ORPHANS: Final = 100_000
+
+
 class Leases:
     """The ledger entries that this process executes; renews their leases while they run.
 
     Most calls end long before their lease does. For the others, one timer renews all leases of the
-    process together; no timer runs while nothing is executed.
+    process together; no timer runs while nothing is executed. Clocks can be set, so that a lease
+    seems to be over: see `mistrusted` and `orphaned_for`.
     """
 
-    def __init__(self, store: Store, seconds: float, tasks: BackgroundTasks) -> None:
+    def __init__(
+        self,
+        store: Store,
+        seconds: float,
+        tasks: BackgroundTasks,
+        clock: Callable[[], float],
+        steady: Callable[[], float],
+    ) -> None:
+        if not 0 < seconds <= LONGEST_LEASE:
+            raise ValueError(f"lease must be above 0, and at most {LONGEST_LEASE:g} seconds")
         self.seconds = seconds
         self._store = store
         self._tasks = tasks
-        self._held: dict[tuple[str, str], tuple[Entry, float]] = {}
+        self._clock = clock
+        self._steady = steady
+        self._held: dict[tuple[str, str], tuple[Entry, Moment]] = {}
+        self._orphans: dict[tuple[str, str], tuple[int, float]] = {}
+        self._ahead = clock() - steady()
+        self._set_at = -inf
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def hold(self, entry: Entry, since: float) -> None:
-        """Keep an entry. `since` is a moment before its lease began, by the monotonic clock."""
+    def moment(self) -> Moment:
+        """Return the moment at which a lease begins, if it is asked for next."""
+        return boottime(), self._clock()
+
+    def _age(self, since: Moment) -> float:
+        """Return the seconds since then, by the clock by which they are more."""
+        return max(boottime() - since[0], self._clock() - since[1])
+
+    def hold(self, entry: Entry, since: Moment) -> None:
+        """Keep an entry. `since` is a moment before its lease began."""
         self._held[entry.tenant, entry.key] = (entry, since)
         if self._timer is None or self._loop is not asyncio.get_running_loop():
             self._schedule()
@@ -301,15 +333,45 @@ class Leases:
     def may_have_lapsed(self, entry: Entry) -> bool:
         """Return True if so much time has passed that another worker may have taken over."""
         held = self._held.get((entry.tenant, entry.key))
-        return held is None or monotonic() - held[1] >= self.seconds
+        return held is None or self._age(held[1]) >= self.seconds
 
     async def still_held(self, entry: Entry) -> bool:
         """Ask the store whether the entry is still this worker's, and renew its lease if so."""
-        since = monotonic()
+        since = self.moment()
         (held,) = await self._store.renew([entry], self.seconds)
         if held:
             self.hold(entry, since)
-        return held and monotonic() - since <= self.seconds
+        return held and self._age(since) <= self.seconds
+
+    def mistrusted(self) -> bool:
+        """Return True for one lease after this machine's clock was set, or the machine slept.
+
+        A lease that seems to be over may belong to a live worker, which renews it in that time.
+        """
+        now = self._steady()
+        ahead = self._clock() - now
+        if abs(ahead - self._ahead) > _APART:
+            self._set_at = now
+        self._ahead = ahead
+        return now - self._set_at < self.seconds
+
+    def orphaned_for(self, entry: Entry) -> float:
+        """Return for how many seconds this process has seen that no worker may begin an attempt.
+
+        That is so in phase UNKNOWN, until the key is reserved anew: then fence number less looks is
+        another. Only this process's monotonic clock counts: any other may be set, and while the
+        machine sleeps, a request does not get any further.
+        """
+        if entry.phase is not Phase.UNKNOWN:
+            return 0.0
+        place, reservation = (entry.tenant, entry.key), entry.fence - entry.looks
+        now = self._steady()
+        known = self._orphans.get(place)
+        if known is None or known[0] != reservation:
+            if len(self._orphans) >= _MOST_ORPHANS:
+                del self._orphans[next(iter(self._orphans))]
+            known = self._orphans[place] = (reservation, now)
+        return now - known[1]
 
     def let_go(self, entry: Entry) -> None:
         """Stop renewing an entry: it is settled, or another worker will settle it."""
@@ -332,14 +394,14 @@ class Leases:
         self._timer = None
         if not self._held:
             return
-        before = monotonic() - self.seconds / 4
-        old = [entry for entry, since in self._held.values() if since <= before]
+        held = self._held.values()
+        old = [entry for entry, since in held if self._age(since) >= self.seconds / 4]
         if old:
             self._tasks.begin(self._renew(old))
         self._schedule()
 
     async def _renew(self, entries: list[Entry]) -> None:
-        since = monotonic()
+        since = self.moment()
         try:
             renewed = await self._store.renew(entries, self.seconds)
         except StoreError as error:

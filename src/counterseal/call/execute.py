@@ -106,11 +106,16 @@ async def _attempt(call: Call, runner: Runner, services: CallServices) -> bool:
 
 
 async def _still_ours(call: Call, services: CallServices) -> bool:
-    """Return False if another worker has taken over the entry, after its lease lapsed."""
-    if call.entry is None or not services.leases.may_have_lapsed(call.entry):
+    """Return False if another worker has taken over the entry, after its lease lapsed.
+
+    Before another attempt the store is always asked: by its clock, which may have been set, the
+    lease may be over.
+    """
+    leases = services.leases
+    if call.entry is None or (call.attempt == 1 and not leases.may_have_lapsed(call.entry)):
         return True
     try:
-        return await services.leases.still_held(call.entry)
+        return await leases.still_held(call.entry)
     except StoreError as error:
         services.report(call.call_id, "store", error)
         return False

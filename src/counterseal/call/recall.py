@@ -29,6 +29,7 @@ from counterseal.observation.observation import from_stored
 
 _IN_PROGRESS: Final = "in-progress"
 """Rule of the refusal of a call while another one with the same key is executed."""
+_UNKNOWN: Final = "outcome-unknown"
 _RETRY_AFTER: Final = 1.0
 
 
@@ -116,7 +117,7 @@ def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
         return None
     if entry.phase is Phase.ESCALATED or adrift(entry):
         reason = "It is not known whether an earlier call with this key took effect."
-        return deny("ledger", code, reason, rule="outcome-unknown", next_action="escalate")
+        return deny("ledger", code, reason, rule=_UNKNOWN, next_action="escalate")
     reason = "A call with the same key is under way. Wait for it."
     return deny("ledger", code, reason, rule=_IN_PROGRESS, retry_after=_RETRY_AFTER)
 
@@ -199,6 +200,10 @@ async def _known(call: Call, entry: Entry, services: CallServices) -> Decision |
     end = repeated(call, entry)
     if isinstance(end, Observation):
         return await replay(call, entry, end, services)
+    in_doubt = call.takes_over is not None or (end is not None and end.rule == _UNKNOWN)
+    if in_doubt and entry.lapsed and services.leases.mistrusted():
+        call.takes_over = None
+        return _not_known_yet(_RETRY_AFTER)
     if end is not None or call.takes_over is None:
         return end
     call.takes_over = None
@@ -232,7 +237,7 @@ async def _ask_destination(
     if not _corrected(call):
         return _not_known_yet(None)
     # Before the question, because the answer is as old as that.
-    seconds = seconds_until_not_executed(entry, contract, services.clock())
+    seconds = seconds_until_not_executed(entry, contract, services)
     try:
         output = await read_back(call, contract, services, call.until - services.clock())
     except ProbeError as error:
@@ -244,20 +249,20 @@ async def _ask_destination(
         answer = await settle(call, observe(call, services), services)
         return answer._replace(idempotency_hit=True)
     if seconds > 0:
-        if entry.unknown_since is None:  # its worker is gone, and this call is the first to notice
+        if entry.phase is not Phase.UNKNOWN:  # this call is the first to notice that
             await _mark_unknown(call, entry, seconds, services)
         return _not_known_yet(seconds)
     _take_over(call, entry)
     return None
 
 
-def seconds_until_not_executed(entry: Entry, contract: Contract, now: float) -> float:
+def seconds_until_not_executed(entry: Entry, contract: Contract, services: CallServices) -> float:
     """Return the seconds until a missing record at the destination counts as "not executed".
 
-    Until then, the request may still be on its way there.
+    Until then, the request may still be on its way there. It takes two looks of one process:
+    what another process has seen, and when, is known only by clocks that can be set.
     """
-    since = now if entry.unknown_since is None else entry.unknown_since
-    return since + contract.runtime.timeout_ms / 1000 - now
+    return contract.runtime.timeout_ms / 1000 - services.leases.orphaned_for(entry)
 
 
 def _take_over(call: Call, entry: Entry) -> None:
@@ -267,6 +272,7 @@ def _take_over(call: Call, entry: Entry) -> None:
 
 
 async def _mark_unknown(call: Call, entry: Entry, seconds: float, services: CallServices) -> None:
+    """Write down that its worker is gone: should it live, it begins no other attempt from here."""
     now = services.clock()
     unknown = entry._replace(phase=Phase.UNKNOWN, unknown_since=now, worker=None)
     request = SettlementRequest(
@@ -279,7 +285,8 @@ async def _mark_unknown(call: Call, entry: Entry, seconds: float, services: Call
         events=(),
         again_after=seconds,
     )
-    await services.store.settle(request)
+    if await services.store.settle(request):
+        services.leases.orphaned_for(unknown)
 
 
 def _corrected(call: Call) -> bool:
@@ -296,4 +303,4 @@ def _corrected(call: Call) -> bool:
 def _not_known_yet(retry_after: float | None) -> Decision:
     reason = "It is not known yet whether an earlier call with this key took effect."
     code = Code.IDEMPOTENCY_CONFLICT
-    return deny("ledger", code, reason, rule="outcome-unknown", retry_after=retry_after)
+    return deny("ledger", code, reason, rule=_UNKNOWN, retry_after=retry_after)

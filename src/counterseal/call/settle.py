@@ -167,12 +167,15 @@ async def _settle(call: Call, request: SettlementRequest, services: CallServices
     elif not await _settle_persistently(call, request, services):
         # Another worker has settled it by now; what happened here is recorded all the same.
         services.store.note(ending._replace(body={**ending.body, "settled": False}))
+    elif entry is not None:
+        services.leases.orphaned_for(entry)  # if unknown, that is the first look
 
 
 async def _settle_late(call: Call, request: SettlementRequest, services: CallServices) -> None:
     """Settle an entry as unknown, once the abandoned attempt has ended."""
     try:
-        await services.store.settle(request)
+        if await services.store.settle(request) and request.entry is not None:
+            services.leases.orphaned_for(request.entry)
     except StoreError as error:
         services.report(call.call_id, "store", error)
     finally:

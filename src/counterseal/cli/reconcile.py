@@ -110,7 +110,8 @@ def reconcile(
         reconciler = Reconciler(runtime, retention=Retention(**dict(settings.retention)))
         while True:
             try:
-                tally = await reconciler.once(tell=_note_count if sys.stderr.isatty() else None)
+                tell = _note_count if sys.stderr.isatty() else None
+                tally = await reconciler.once(tell=tell, last=not watch)
                 _print_tally(tally, as_json=as_json, watch=watch)
             except StoreError as error:
                 if not watch:

@@ -89,7 +89,7 @@ class FilesTable(Table):
 class StoreTable(Table):
     url: Name | None = None
     """URL of the store. The path after `sqlite:///` is relative to the configuration file."""
-    lease_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    lease_seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] | None = None
     """How long a worker owns a call without renewing its lease."""
 
 

@@ -22,7 +22,15 @@ from counterseal.ledger.requests import (
     AdmissionRequest,
     SettlementRequest,
 )
-from counterseal.ledger.rows import EntryRow, RowKeys, Rows, RunProgress, TenantKey, current_entry
+from counterseal.ledger.rows import (
+    LONGEST_LEASE,
+    EntryRow,
+    RowKeys,
+    Rows,
+    RunProgress,
+    TenantKey,
+    current_entry,
+)
 
 _ADMITTED: Final = Admission()
 _OUTDATED: Final = Admission(AdmissionRefusal.EPOCH)
@@ -199,6 +207,8 @@ def _release(rows: Rows, request: SettlementRequest, entry: Entry) -> bool:
         entry = entry._replace(worker=None, lapsed=False)
     pending = entry.status is EntryStatus.PENDING
     after = request.again_after if pending else request.keep_for
+    if pending and after is not None:
+        after = min(after, LONGEST_LEASE)
     until = None if after is None else rows.now + after
     if row.awaited:
         rows.woken.append(where)

@@ -85,13 +85,14 @@ def _compensate(rows: Rows, request: FinishRequest) -> None:
         rows.entries.put(where, row._replace(entry=entry))
 
 
-def claimed_entry(entry: Entry, lease_until: float, worker: str) -> Entry:
+def claimed_entry(entry: Entry, lease_until: float, worker: str, now: float) -> Entry:
     """Return an orphaned entry as the worker that claims it gets it: unknown, with a new fence."""
+    since = min(lease_until, now) if entry.unknown_since is None else entry.unknown_since
     return entry._replace(
         fence=entry.fence + 1,
         worker=worker,
         phase=Phase.UNKNOWN,
-        unknown_since=lease_until if entry.unknown_since is None else entry.unknown_since,
+        unknown_since=since,
         lapsed=False,
         looks=entry.looks + 1,
     )

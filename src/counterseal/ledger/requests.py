@@ -23,6 +23,7 @@ _HAIR = 1e-9
 """Rounding errors of binary fractions, which mean nothing."""
 _TICK = 1e-6
 """Rounding errors of times, which are larger numbers."""
+_MINUTE = 60.0
 
 
 class Charge(NamedTuple):
@@ -53,14 +54,15 @@ class RateLimit(NamedTuple):
         wait = arrival - now - self.interval * (self.burst - 1)
         if wait <= self.interval * _TICK:
             return 0.0
-        # More than one interval can only come from a clock that went back.
-        return min(wait, self.interval)
+        # More than one interval can only come from a clock that went back. Clocks of workers
+        # differ by less than a minute; after a longer way back, the count begins anew.
+        return 0.0 if wait > self.interval + _MINUTE else min(wait, self.interval)
 
     def next(self, arrival: float, now: float) -> float:
         """Return the theoretical arrival after one more call."""
         if arrival <= now:
             return now + self.interval
-        return min(arrival, now + self.interval * self.burst) + self.interval
+        return min(arrival, now + self.interval * (self.burst - 1)) + self.interval
 
 
 class Memory(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from random import getrandbits
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pydantic_core import to_json
 
@@ -75,12 +75,16 @@ class EntryRow(NamedTuple):
     """Data with which another worker can go on from the entry; written, but not loaded."""
 
 
+LONGEST_LEASE: Final = 3600.0
+"""Seconds. A lease that ends later was given before the store's clock was set back: it is over."""
+
+
 def current_entry(row: EntryRow, now: float) -> Entry:
     """Return the entry as it is at a time: `lapsed` depends on it."""
     entry, until = row.entry, row.lease_until
     if entry.status is not EntryStatus.PENDING or entry.phase is Phase.ESCALATED:
         return entry
-    if until is None or until > now:
+    if until is None or now < until <= now + LONGEST_LEASE:
         return entry
     return entry._replace(lapsed=True)
 

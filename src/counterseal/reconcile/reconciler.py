@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Final, Self, TypeVar
 
+from counterseal.call.call import Moment
 from counterseal.ledger.records import Due, DueKind
 from counterseal.ledger.requests import Claim, ExpiryRequest, FinishRequest, StoredEntry
 from counterseal.operations.auditor import seal_store
@@ -84,16 +86,24 @@ class Reconciler:
         self._seal_every = seal_every
         self._sealed_at = float("-inf")
 
-    async def once(self, *, tell: Callable[[Tally], None] | None = None) -> Tally:
-        """Do all that is due now. `tell` is called after every batch with the counts so far."""
+    async def once(
+        self, *, tell: Callable[[Tally], None] | None = None, last: bool = False
+    ) -> Tally:
+        """Do all that is due now. `tell` is called after every batch with the counts so far.
+
+        That a destination does not know a call counts at the second look of this process, when the
+        call's timeout has passed. If this is its `last` pass, it waits for that.
+        """
         done: Tally = Counter()
         await self.runtime.catch_up()
         tools = {record.name for record in self.runtime.registry.records}
         mine = self._claim(tools, 0.0)
         store = self.runtime.store
-        await self._all(done, tell, lambda: store.claim_orphans(mine), self._orphan)
         unclaimed = self._claim(None, 600.0)
-        await self._all(done, tell, lambda: store.claim_orphans(unclaimed), self._orphan)
+        if not self.runtime.leases.mistrusted():
+            orphan = partial(self._orphan, waits=last)
+            await self._all(done, tell, lambda: store.claim_orphans(mine), orphan)
+            await self._all(done, tell, lambda: store.claim_orphans(unclaimed), orphan)
         await self._all(done, tell, lambda: store.claim_due(mine), self._due)
         await self._all(done, tell, lambda: store.claim_due(unclaimed), self._due)
         expired = await self.runtime.approvals.expire()
@@ -153,10 +163,10 @@ class Reconciler:
         done: Tally,
         tell: Callable[[Tally], None] | None,
         claim: Callable[[], Awaitable[Sequence[T]]],
-        work: Callable[[T, float], Awaitable[str]],
+        work: Callable[[T, Moment], Awaitable[str]],
     ) -> None:
         for _ in range(_MAX_BATCHES):
-            since = monotonic()
+            since = self.runtime.leases.moment()
             claimed = await claim()
             done.update(await asyncio.gather(*(work(item, since) for item in claimed)))
             if tell is not None and claimed:
@@ -164,10 +174,11 @@ class Reconciler:
             if len(claimed) < self._batch:
                 return
 
-    async def _orphan(self, orphan: StoredEntry, since: float) -> str:
-        return await self._guarded(orphan.entry.call_id, find_out(self.runtime, orphan, since))
+    async def _orphan(self, orphan: StoredEntry, since: Moment, *, waits: bool) -> str:
+        found = find_out(self.runtime, orphan, since, waits=waits)
+        return await self._guarded(orphan.entry.call_id, found)
 
-    async def _due(self, work: Due, _since: float) -> str:
+    async def _due(self, work: Due, _since: Moment) -> str:
         if not self.runtime.registry.versions(work.tool):
             if work.kind in _ABOUT_REQUESTS:
                 return await self._guarded(work.call_id, leave_to_others(self.runtime, work))

@@ -10,7 +10,7 @@ from typing import Final
 
 from counterseal.audit import Event, EventType
 from counterseal.call.admit import Resume, unpack
-from counterseal.call.call import MAX_LOOKS, Call
+from counterseal.call.call import MAX_LOOKS, Call, Moment
 from counterseal.call.events import caller_of
 from counterseal.call.execute import read_back
 from counterseal.call.recall import seconds_until_not_executed
@@ -36,10 +36,13 @@ _UNCLAIMED_SECONDS: Final = 600.0
 """After so many seconds without a worker that holds its contract, an operator has to decide."""
 
 
-async def find_out(runtime: Runtime, orphan: StoredEntry, since: float) -> str:
+async def find_out(
+    runtime: Runtime, orphan: StoredEntry, since: Moment, *, waits: bool = False
+) -> str:
     """Find out what became of a call, and settle it. Returns one word for the tally.
 
-    `since` is a moment before this worker's lease began, by the monotonic clock.
+    `since` is a moment before this worker's lease began. `waits` is for a process that makes one
+    pass only: it waits for its second look at the destination.
     """
     entry = orphan.entry
     runtime.leases.hold(entry, since)
@@ -55,12 +58,14 @@ async def find_out(runtime: Runtime, orphan: StoredEntry, since: float) -> str:
         record = contract_for(runtime.registry, entry, resume)
         if record is None:
             return await _leave_to_others(runtime, entry, resume)
-        return await _continue(runtime, entry, resume, record)
+        return await _continue(runtime, entry, resume, record, waits=waits)
     finally:
         runtime.leases.let_go(entry)
 
 
-async def _continue(runtime: Runtime, entry: Entry, resume: Resume, record: RegistryRecord) -> str:
+async def _continue(
+    runtime: Runtime, entry: Entry, resume: Resume, record: RegistryRecord, *, waits: bool
+) -> str:
     call = resumed_call(entry, resume, await run_of(runtime, entry), record, runtime)
     on_unknown = record.contract.on_unknown
     if on_unknown is OnUnknown.ESCALATE:
@@ -68,7 +73,7 @@ async def _continue(runtime: Runtime, entry: Entry, resume: Resume, record: Regi
     if runtime.executor.behind(entry.tenant, entry.key):
         return await _look_later(runtime, entry, 1.0)
     if on_unknown is OnUnknown.READ_BACK:
-        return await _read_back(runtime, call, entry)
+        return await _read_back(runtime, call, entry, waits=waits)
     refused = check_again(call, runtime)
     if refused is not None:
         reason = f"it may not be executed again: {refused.reason}"
@@ -79,10 +84,10 @@ async def _continue(runtime: Runtime, entry: Entry, resume: Resume, record: Regi
     return "retried" if answer.ok else "resting"
 
 
-async def _read_back(runtime: Runtime, call: Call, entry: Entry) -> str:
+async def _read_back(runtime: Runtime, call: Call, entry: Entry, *, waits: bool) -> str:
     contract = call.contract
     # Before the question, because the answer is as old as that.
-    seconds = seconds_until_not_executed(entry, contract, runtime.clock())
+    seconds = seconds_until_not_executed(entry, contract, runtime)
     try:
         output = await read_back(call, contract, runtime)
     except ProbeError as error:
@@ -93,6 +98,9 @@ async def _read_back(runtime: Runtime, call: Call, entry: Entry) -> str:
     if output is not None:
         await settle_as_executed(call, output, runtime)
         return "found"
+    if seconds > 0 and waits:
+        await runtime.pause(seconds)
+        return await _read_back(runtime, call, entry, waits=False)
     if seconds > 0:
         return await _look_later(runtime, entry, seconds)
     await settle_as_not_executed(call, runtime)

@@ -65,6 +65,7 @@ from counterseal.ledger.requests import (
     searched_places,
 )
 from counterseal.ledger.rows import (
+    LONGEST_LEASE,
     CallerKey,
     DueKey,
     DueRow,
@@ -238,14 +239,14 @@ class MemoryBackend:
             entry, until = row.entry, row.lease_until
             if entry.status is not EntryStatus.PENDING or entry.phase is Phase.ESCALATED:
                 continue
-            if until is None or until > now - claim.lapsed_for:
+            if until is None or now - claim.lapsed_for < until <= now + LONGEST_LEASE:
                 continue
             if claim.tools is None or entry.tool in claim.tools:
                 orphans.append((until, where))
         claimed = []
         for until, where in sorted(orphans)[: claim.limit]:
             row = self.entries[where]
-            entry = claimed_entry(row.entry, until, claim.worker)
+            entry = claimed_entry(row.entry, until, claim.worker, now)
             self.entries[where] = row._replace(entry=entry, lease_until=now + claim.lease)
             self._waiters.wake(where)
             claimed.append(StoredEntry(entry, row.resume))

@@ -16,7 +16,7 @@ from counterseal.audit.events import erasure_event
 from counterseal.errors import StoreError
 from counterseal.ledger.records import Due
 from counterseal.ledger.requests import Claim, ExpiryRequest, StoredEntry
-from counterseal.ledger.rows import Rows, TenantKey
+from counterseal.ledger.rows import LONGEST_LEASE, Rows, TenantKey
 from counterseal.storage.backend import Transaction
 from counterseal.storage.encoding import checkpoint_columns, due_from
 from counterseal.storage.postgres.batches import Batcher, ScanJob, TransactionJob, commit_batch
@@ -104,7 +104,7 @@ class PostgresBackend:
 
     async def claim_orphans(self, claim: Claim) -> Sequence[StoredEntry]:
         async def run(database: Any, rows: Rows) -> Sequence[StoredEntry]:
-            values = (*_claimable(claim), claim.worker, claim.lease)
+            values = (*_claimable(claim), claim.worker, claim.lease, LONGEST_LEASE)
             found = await database.fetch(_Q["claim_orphans"], *values)
             found.sort(key=lambda row: (row[19], row[0], row[1]))
             rows.woken.extend((row[0], row[1]) for row in found if row[17])

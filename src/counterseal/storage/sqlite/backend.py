@@ -20,7 +20,7 @@ from counterseal.errors import StoreError
 from counterseal.ledger.due_work import claimed_due, claimed_entry
 from counterseal.ledger.records import Due
 from counterseal.ledger.requests import Claim, ExpiryRequest, StoredEntry
-from counterseal.ledger.rows import RowKeys, Rows, TenantKey
+from counterseal.ledger.rows import LONGEST_LEASE, RowKeys, Rows, TenantKey
 from counterseal.storage.backend import Transaction
 from counterseal.storage.encoding import checkpoint_columns, due_from
 from counterseal.storage.scripts import statements
@@ -84,19 +84,19 @@ class SqliteBackend:
         return self.writer.write(WriteJob(scan=scan))
 
     async def claim_orphans(self, claim: Claim) -> Sequence[StoredEntry]:
-        if not await self._any(_Q["orphans"], claim):
+        if not await self._any(_orphans, claim):
             return []
         return await self._scan(lambda cursor, rows: _claim_orphans(cursor, rows, claim))
 
     async def claim_due(self, claim: Claim) -> Sequence[Due]:
-        if not await self._any(_Q["due"], claim):
+        if not await self._any(_due, claim):
             return []
         return await self._scan(lambda cursor, rows: _claim_due(cursor, rows.now, claim))
 
-    async def _any(self, query: str, claim: Claim) -> bool:
+    async def _any(self, find: Callable[..., Sequence[Any]], claim: Claim) -> bool:
         """Return True when there is something to claim. Finding nothing waits for no lock."""
-        values = _claimable(claim._replace(limit=1), self.database.clock())
-        return await self.queries.read(lambda db: first(db, query, values)) is not None
+        one, now = claim._replace(limit=1), self.database.clock()
+        return bool(await self.queries.read(lambda cursor: find(cursor, one, now)))
 
     async def end_sessions(self, user: str) -> int:
         return await self._scan(
@@ -119,12 +119,20 @@ def _claimable(claim: Claim, now: float) -> tuple[float, str | None, str | None,
     return now - claim.lapsed_for, tools, tools, claim.limit
 
 
+def _orphans(cursor: sqlite3.Cursor, claim: Claim, now: float) -> Sequence[Any]:
+    until, *more = _claimable(claim, now)
+    return cursor.execute(_Q["orphans"], (until, now + LONGEST_LEASE, *more)).fetchall()
+
+
+def _due(cursor: sqlite3.Cursor, claim: Claim, now: float) -> Sequence[Any]:
+    return cursor.execute(_Q["due"], _claimable(claim, now)).fetchall()
+
+
 def _claim_orphans(cursor: sqlite3.Cursor, rows: Rows, claim: Claim) -> Sequence[StoredEntry]:
-    found = cursor.execute(_Q["orphans"], _claimable(claim, rows.now)).fetchall()
     claimed = []
-    for columns in found:
+    for columns in _orphans(cursor, claim, rows.now):
         row = ledger_row_from(columns)
-        entry = claimed_entry(row.entry, columns[15], claim.worker)
+        entry = claimed_entry(row.entry, columns[15], claim.worker, rows.now)
         claimed.append(StoredEntry(entry, columns[17]))
         rows.woken.append((entry.tenant, entry.key))
     until = rows.now + claim.lease
@@ -139,8 +147,7 @@ def _claim_orphans(cursor: sqlite3.Cursor, rows: Rows, claim: Claim) -> Sequence
 
 
 def _claim_due(cursor: sqlite3.Cursor, now: float, claim: Claim) -> Sequence[Due]:
-    found = cursor.execute(_Q["due"], _claimable(claim, now)).fetchall()
-    claimed = [claimed_due(due_from(row)) for row in found]
+    claimed = [claimed_due(due_from(row)) for row in _due(cursor, claim, now)]
     until = now + claim.lease
     cursor.executemany(
         _Q["claim_due"],

@@ -406,17 +406,20 @@ SELECT raw FROM vault WHERE tenant = $1 AND pointer = $2;
 -- --- work ----------------------------------------------------------------------------------------
 
 -- name: claim_orphans
--- Entries that another worker is claiming at this moment are skipped.
+-- Entries that another worker is claiming at this moment are skipped. A lease that ends later than
+-- the longest possible was given before the clock was set back.
 WITH found AS (
   SELECT tenant, key, lease_until, awaited FROM ledger
   WHERE status = 'PENDING' AND phase IS DISTINCT FROM 'escalated'
-    AND lease_until <= extract(epoch FROM statement_timestamp())::float8 - $1::float8
+    AND (lease_until <= extract(epoch FROM statement_timestamp())::float8 - $1::float8
+      OR lease_until > extract(epoch FROM statement_timestamp())::float8 + $6::float8)
     AND ($2::text[] IS NULL OR tool = ANY($2))
   ORDER BY lease_until, tenant, key LIMIT $3 FOR UPDATE SKIP LOCKED
 )
 UPDATE ledger AS l
 SET fence = l.fence + 1, worker = $4::text, phase = 'unknown', looks = l.looks + 1, awaited = false,
-  unknown_since = coalesce(l.unknown_since, found.lease_until),
+  unknown_since = coalesce(l.unknown_since,
+    least(found.lease_until, extract(epoch FROM statement_timestamp())::float8)),
   lease_until = extract(epoch FROM statement_timestamp())::float8 + $5::float8
 FROM found WHERE l.tenant = found.tenant AND l.key = found.key
 RETURNING l.tenant, l.key, l.request_hash, l.status, l.phase, l.call_id, l.run_id, l.tool, l.version,

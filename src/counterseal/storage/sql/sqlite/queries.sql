@@ -106,12 +106,13 @@ SET status = ?, phase = ?, fence = ?, attempts = ?, unknown_since = ?, observati
 WHERE tenant = ? AND key = ?;
 
 -- name: orphans
--- Of some tools, each between spaces, or of all.
+-- Of some tools, each between spaces, or of all. A lease that ends too late was given before the
+-- clock was set back.
 SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence,
   attempts, unknown_since, observation, worker, looks, lease_until, expires_at,
   resume
-FROM ledger WHERE status = 'PENDING' AND phase IS NOT 'escalated' AND lease_until <= ?
-  AND (? IS NULL OR instr(?, ' ' || tool || ' '))
+FROM ledger WHERE status = 'PENDING' AND phase IS NOT 'escalated' AND lease_until IS NOT NULL
+  AND (lease_until <= ? OR lease_until > ?) AND (? IS NULL OR instr(?, ' ' || tool || ' '))
 ORDER BY lease_until, tenant, key LIMIT ?;
 
 -- name: claim_orphan
