@@ -315,10 +315,18 @@ class KillRequests(_Requests):
         return [StoppedTool.model_validate(item) for item in stopped["items"]]
 
     async def kill(
-        self, *, reason: str, tool: str | None = None, effect: str | None = None
+        self,
+        *,
+        reason: str,
+        tool: str | None = None,
+        effect: str | None = None,
+        everywhere: bool | None = None,
     ) -> KillRow:
-        """Stop a tool, every tool of an effect, or everything."""
-        body = {"tool": tool, "effect": effect, "reason": reason}
+        """Stop a tool, every tool of an effect, or everything.
+
+        In every tenant or in this one; by default in every tenant if your roles hold there.
+        """
+        body = {"tool": tool, "effect": effect, "everywhere": everywhere, "reason": reason}
         return KillRow.model_validate(await self._client.post("/v1/kills", body))
 
     async def restore(self, kill_id: str, *, reason: str) -> None:

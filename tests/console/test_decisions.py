@@ -123,9 +123,9 @@ async def test_nobody_approves_a_stopped_tool_by_another_way(bank):
         await bank.runtime.approvals.decide(approval_id, bob, "approve")
     assert refused.value.why == "stopped"
     await bank.runtime.operator("root").disable("refund", "1.0.0", reason="old")
-    assert bank.runtime.approvals.stopped("refund", "1.0.0") == "refund 1.0.0 is disabled."
-    assert bank.runtime.approvals.stopped("close_account", "1.0.0") is None
-    assert bank.runtime.approvals.stopped("unknown", "1.0.0") is None
+    assert bank.runtime.approvals.stopped("acme", "refund", "1.0.0") == "refund 1.0.0 is disabled."
+    assert bank.runtime.approvals.stopped("acme", "close_account", "1.0.0") is None
+    assert bank.runtime.approvals.stopped("acme", "unknown", "1.0.0") is None
 
 
 @pytest.mark.slow

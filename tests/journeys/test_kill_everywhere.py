@@ -35,11 +35,11 @@ class Worker:
         self.operator = runtime.operator("u_7")
         self._cases = 0
 
-    async def submit(self, run_id="run_1"):
+    async def submit(self, run_id="run_1", principal=WHO):
         self._cases += 1
         case = f"{id(self)}-{self._cases}"[-20:]
         proposal = Proposal(tool="save", arguments={"case_id": case}, run_id=run_id)
-        return await self.runtime.submit(proposal, WHO)
+        return await self.runtime.submit(proposal, principal)
 
     @property
     def calls(self):
@@ -78,6 +78,28 @@ async def test_kill_stops_the_next_call_of_every_worker_and_a_restart_does_not_u
     later = await start()
     assert refusal(await later.submit()) == KILLED
     assert later.calls == {"1.0.0": 0}
+
+
+async def test_kill_of_one_tenant_stops_it_at_every_worker_and_other_tenants_nowhere(start):
+    here, there = await start(), await start()
+    other = someone(tenant="globex")
+    kill = await here.operator.kill(tenant="acme", reason="leak")
+    for worker in (here, there, await start()):
+        assert refusal(await worker.submit()) == KILLED
+        assert (await worker.submit("run_2", other)).ok
+    all_of_them = await there.operator.kill(reason="worse")
+    assert refusal(await here.submit("run_2", other)) == KILLED
+    await there.operator.restore(kill, reason="mended")
+    assert refusal(await here.submit()) == KILLED, "the kill for every tenant is still in force"
+    await there.operator.restore(all_of_them, reason="mended")
+    assert (await here.submit()).ok
+
+
+async def test_approval_is_refused_in_the_tenant_that_was_stopped_and_in_no_other(start):
+    worker = await start()
+    await worker.operator.kill(tenant="acme", tool="save", reason="leak")
+    assert worker.runtime.approvals.stopped("acme", "save", "1.0.0") is not None
+    assert worker.runtime.approvals.stopped("globex", "save", "1.0.0") is None
 
 
 async def test_kill_is_undone_at_another_worker_and_the_next_call_of_each_goes_through(start):

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AsJson, By, Reason, StoreUrl, Yes
+from counterseal.cli.options import AllTenants, AsJson, By, Reason, StoreUrl, Yes
 from counterseal.cli.project import (
     ask_reason,
     declared_tools,
     load_registry,
     operate,
     project_settings,
+    with_store,
 )
 from counterseal.cli.render import fail, note, one_line, render, table
 
@@ -93,6 +94,7 @@ def kill(
     ] = None,
     effect: Annotated[str | None, Option(metavar="E", help="Every tool of an effect.")] = None,
     everything: Annotated[bool, Option("--all", help="Every tool.")] = False,
+    tenant: AllTenants = None,
     reason: Reason = None,
     yes: Yes = False,
     by: By = None,
@@ -106,16 +108,16 @@ def kill(
     """
     if [tool is not None, effect is not None, everything].count(True) != 1:
         fail("Name exactly one thing to stop: a TOOL, --effect E, or --all.")
-    registry = declared_tools(project_settings())
-    stops = operate(
-        store, by, lambda operator: operator.preview_kill(tool=tool, effect=effect), registry
-    )
+    registry, aim = declared_tools(project_settings()), {"effect": effect, "tenant": tenant}
+    stops = operate(store, by, lambda operator: operator.preview_kill(tool=tool, **aim), registry)
     _note_preview(stops)
+    if tenant is not None and tenant not in with_store(store, lambda opened: opened.tenants()):
+        note(one_line(f"No call of the tenant {tenant!r} is on record. Is the name right?"))
     why = ask_reason(reason)
     if not yes:
         typer.confirm("Stop it?", abort=True, err=True)
     done = operate(
-        store, by, lambda operator: operator.kill(tool=tool, effect=effect, reason=why), registry
+        store, by, lambda operator: operator.kill(tool=tool, **aim, reason=why), registry
     )
     record = {
         "kill": done.export(),
@@ -253,9 +255,9 @@ def _named(tool: str, version: str | None) -> str:
 
 
 def _kill_scope(kill: Kill) -> str:
-    if kill.tool is not None:
-        return kill.tool
-    return "everything" if kill.effect is None else f"every {kill.effect.value} tool"
+    what = "everything" if kill.effect is None else f"every {kill.effect.value} tool"
+    where = "" if kill.tenant is None else f" in the tenant {one_line(kill.tenant)}"
+    return f"{kill.tool or what}{where}"
 
 
 def _kill_line(kill: Kill) -> str:

@@ -135,7 +135,7 @@ class Approvals:
                 raise ApprovalError(vote.value, vote.text)
             if choice is Choice.APPROVE:
                 self._must_be_provable(held)
-                stopped = self.stopped(held.tool, held.version)
+                stopped = self.stopped(held.tenant, held.tool, held.version)
                 if stopped is not None:
                     raise ApprovalError("stopped", stopped)
             decided = await self._services.store.vote(self._ballot(held, demand, vote, now))
@@ -146,7 +146,7 @@ class Approvals:
                 return None
         raise ApprovalError("busy", "Others keep voting on this. Try again.")
 
-    def stopped(self, tool: str, version: str) -> str | None:
+    def stopped(self, tenant: str, tool: str, version: str) -> str | None:
         """Return why a tool can't run now: it is stopped, disabled or retired. None if it can.
 
         Nobody can approve a call of such a tool: it would be refused.
@@ -157,7 +157,7 @@ class Approvals:
         except RegistryError:
             return None
         for kill in registry.kills:
-            if kill.covers(record):
+            if kill.covers(record, tenant):
                 by = f" by {kill.by}" if kill.by else ""
                 again = "It can be approved after an operator has restored it."
                 return f"{tool} was stopped{by}: {kill.reason.rstrip('.')}. {again}"

@@ -102,24 +102,42 @@ class Operator:
         self._clock = clock
 
     async def preview_kill(
-        self, *, tool: str | None = None, effect: Effect | str | None = None
+        self,
+        *,
+        tool: str | None = None,
+        effect: Effect | str | None = None,
+        tenant: str | None = None,
     ) -> tuple[RegistryRecord, ...]:
         """Return what such a kill would stop that is not stopped already."""
         await catch_up(self._store, self._registry)
-        return self._registry.preview_kill(tool=tool, effect=effect)
+        return self._registry.preview_kill(tool=tool, effect=effect, tenant=tenant)
 
     async def kill(
-        self, *, tool: str | None = None, effect: Effect | str | None = None, reason: str
+        self,
+        *,
+        tool: str | None = None,
+        effect: Effect | str | None = None,
+        tenant: str | None = None,
+        reason: str,
     ) -> Kill:
-        """Stop a tool, every tool of an effect, or everything, until `restore` undoes this kill."""
+        """Stop a tool, every tool of an effect, or everything, until `restore` undoes this kill.
+
+        With a tenant, only there; without, in every tenant.
+        """
         named = None if effect is None else str(effect)
-        change = await self._make(Op.KILL, reason, lambda: {"tool": tool, "effect": named})
+        what = {"tool": tool, "effect": named, **_of(tenant)}
+        change = await self._make(Op.KILL, reason, lambda: what)
         return cast("Kill", change.kill)
 
     async def restore(self, kill: Kill | str, *, reason: str) -> RegistryChange:
         """Undo one kill, by itself or its id. What another kill covers stays stopped."""
         kill_id = kill if isinstance(kill, str) else kill.id
-        return await self._make(Op.RESTORE, reason, lambda: {"kill": kill_id})
+
+        def what() -> dict[str, Any]:
+            tenants = [one.tenant for one in self._registry.kills if one.id == kill_id]
+            return {"kill": kill_id, **_of(*tenants)}
+
+        return await self._make(Op.RESTORE, reason, what)
 
     async def enable(self, name: str, version: str | None = None, *, reason: str) -> RegistryChange:
         """Enable a version; without one, all that exist now."""
@@ -233,10 +251,16 @@ class Operator:
         )
 
 
+def _of(tenant: str | None = None) -> dict[str, str]:
+    """Return the tenant that a change is limited to, as a field of it; nothing if it is not."""
+    return {} if tenant is None else {"tenant": tenant}
+
+
 def _event(number: int, change: Mapping[str, Any], now: float) -> Event:
     about = change.get("grant", change)
     tool, version = about.get("tool") or "", about.get("version") or ""
-    caller = Caller(ALL_TENANTS, "", "", tool, version, "counterseal", change["by"], "")
+    tenant = change.get("tenant", ALL_TENANTS)  # a tenant's kill is on that tenant's record
+    caller = Caller(tenant, "", "", tool, version, "counterseal", change["by"], "")
     body = {"number": number, **without_hashes(change)}
     return Event(EventType.REGISTRY_CHANGED, caller, now, change["op"], body=body)
 

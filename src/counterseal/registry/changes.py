@@ -133,7 +133,8 @@ def _parsed(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     match change.op:
         case Op.KILL:
             effect = None if what["effect"] is None else known_effect(what["effect"])
-            kill = Kill(id=f"kill_{change.number}", tool=what["tool"], effect=effect, **about)
+            about |= {"tool": what["tool"], "effect": effect, "tenant": what.get("tenant")}
+            kill = Kill(id=f"kill_{change.number}", **about)
             return change._replace(tool=kill.tool, kill=kill)
         case Op.RESTORE:
             return change._replace(restored_kill=what["kill"])

@@ -265,6 +265,8 @@ class Kill:
     id: str
     tool: str | None = None
     effect: Effect | None = None
+    tenant: str | None = None
+    """The tenant in which it holds; None: in every tenant."""
     reason: str
     by: str = ""
     at: datetime
@@ -273,7 +275,10 @@ class Kill:
         if self.tool is not None and self.effect is not None:
             raise RegistryError("a kill stops a tool or an effect, not both; make two kills")
 
-    def covers(self, record: RegistryRecord) -> bool:
+    def covers(self, record: RegistryRecord, tenant: str | None) -> bool:
+        """Return whether it stops a tool in this tenant; None stands for every tenant."""
+        if self.tenant not in (None, tenant):
+            return False
         if self.tool is not None:
             return self.tool == record.name
         return self.effect is None or self.effect is record.contract.effect

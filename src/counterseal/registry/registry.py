@@ -17,6 +17,7 @@ from counterseal.contract.declare import PlainTool, Tool
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, GrantError, Problem, RegistryError, Severity
+from counterseal.proposal import check_tenant
 from counterseal.registry import checks
 from counterseal.registry.changes import History, Op, RegistryChange
 from counterseal.registry.identities import ADDED, Credential, User, UserIndex
@@ -118,8 +119,8 @@ class Registry(VersionSelector):
     def grants_of(self, agent: str, tool: str) -> tuple[Grant, ...]:
         return self._grant_index.of(agent, tool)
 
-    def export(self) -> dict[str, Any]:
-        """Return the whole registry as plain JSON data."""
+    def export(self, tenant: str | None = None) -> dict[str, Any]:
+        """Return the whole registry as plain JSON data, with the status of tools in a tenant."""
         now = self._now()
         return {
             "epoch": self.epoch,
@@ -127,7 +128,7 @@ class Registry(VersionSelector):
             "records": [
                 {
                     **record.export(),
-                    "status": self._status(record, now),
+                    "status": self._status(record, now, tenant),
                     "drift": self.drift(record.name, record.version),
                 }
                 for record in self._records
@@ -140,8 +141,8 @@ class Registry(VersionSelector):
             ],
         }
 
-    def _status(self, record: RegistryRecord, now: datetime) -> str:
-        stopped = self._stopped(record, now)
+    def _status(self, record: RegistryRecord, now: datetime, tenant: str | None) -> str:
+        stopped = self._stopped(record, now, tenant)
         if stopped is not None:
             return stopped.reason.value
         return "deprecated" if record.is_deprecated(now) else "active"
@@ -314,10 +315,18 @@ class Registry(VersionSelector):
     # --- kill switch ------------------------------------------------------------------------------
 
     def kill(
-        self, *, tool: str | None = None, effect: Effect | str | None = None, reason: str
+        self,
+        *,
+        tool: str | None = None,
+        effect: Effect | str | None = None,
+        tenant: str | None = None,
+        reason: str,
     ) -> Kill:
-        """Stop a tool, every tool of an effect, or everything, until `restore`."""
-        kill = self._aim(tool, effect, _required(reason))
+        """Stop a tool, every tool of an effect, or everything, until `restore`.
+
+        With a tenant, only there; without, in every tenant.
+        """
+        kill = self._aim(tool, effect, tenant, _required(reason))
         self._kills[kill.id] = kill
         self._changed()
         return kill
@@ -329,22 +338,40 @@ class Registry(VersionSelector):
         self._changed()
 
     def preview_kill(
-        self, *, tool: str | None = None, effect: Effect | str | None = None
+        self,
+        *,
+        tool: str | None = None,
+        effect: Effect | str | None = None,
+        tenant: str | None = None,
     ) -> tuple[RegistryRecord, ...]:
         """Return the records that such a kill would stop and that are not stopped yet."""
-        kill, now = self._aim(tool, effect, ""), self._now()
+        kill, now = self._aim(tool, effect, tenant, ""), self._now()
         return tuple(
             record
             for record in self._records
-            if kill.covers(record) and self._stopped(record, now) is None
+            if kill.covers(record, tenant)
+            and (tenant is None or record.allows_tenant(tenant))
+            and self._stopped(record, now, tenant) is None
         )
 
-    def _aim(self, tool: str | None, effect: Effect | str | None, reason: str) -> Kill:
+    def _aim(
+        self, tool: str | None, effect: Effect | str | None, tenant: str | None, reason: str
+    ) -> Kill:
         if tool is not None:
             self._records.get(tool)  # refuses a misspelt name, which would stop nothing
         chosen = None if effect is None else known_effect(effect)
-        identity = f"{_LOCAL}{self.epoch + 1}"
-        return Kill(id=identity, tool=tool, effect=chosen, reason=reason, at=self._now())
+        try:
+            check_tenant("tenant", "any" if tenant is None else tenant)
+        except ValueError as error:
+            raise RegistryError(str(error)) from None
+        return Kill(
+            id=f"{_LOCAL}{self.epoch + 1}",
+            tool=tool,
+            effect=chosen,
+            tenant=tenant,
+            reason=reason,
+            at=self._now(),
+        )
 
     # --- stored changes of operators -------------------------------------------------------------
 
@@ -403,7 +430,8 @@ class Registry(VersionSelector):
         """
         change = RegistryChange.of(self.stored + 1, what)
         if change.kill is not None:
-            self._aim(change.kill.tool, change.kill.effect, change.reason)
+            kill = change.kill
+            self._aim(kill.tool, kill.effect, kill.tenant, change.reason)
         elif change.restored_kill is not None:
             self._check_kill(change.restored_kill)
             if change.restored_kill.startswith(_LOCAL):

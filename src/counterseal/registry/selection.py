@@ -370,7 +370,7 @@ class VersionSelector:
             record = self._by_version(name, version, tenant)
         if isinstance(record, Refusal):
             return record
-        return self._stopped(record, now) or record
+        return self._stopped(record, now, tenant) or record
 
     def _by_version(self, name: str, version: str, tenant: str) -> RegistryRecord | Refusal:
         record = self._records.find(name, version)
@@ -395,9 +395,12 @@ class VersionSelector:
         text = f"{visible[0].name} is not rolled out to this run yet."
         return newest_for(run_id, live) or Refusal(Reason.NOT_ROLLED_OUT, text)
 
-    def _stopped(self, record: RegistryRecord, now: datetime) -> Refusal | None:
-        """Return why no caller may use the record now, or None."""
-        if any(kill.covers(record) for kill in self._kills.values()):
+    def _stopped(self, record: RegistryRecord, now: datetime, tenant: str | None) -> Refusal | None:
+        """Return why no caller of a tenant may use the record now, or None.
+
+        Without a tenant: why no caller of any tenant may.
+        """
+        if any(kill.covers(record, tenant) for kill in self._kills.values()):
             return Refusal(Reason.KILLED, f"{record.name} was stopped by an operator.")
         return record.ended(now)
 

@@ -210,7 +210,9 @@ def approval_row(
         call_id=held.call_id,
         approved=len(approved_by),
         approvers=held.approvers,
-        stopped=runtime.approvals.stopped(held.tool, held.version) if waiting else None,
+        stopped=runtime.approvals.stopped(held.tenant, held.tool, held.version)
+        if waiting
+        else None,
         objection=objection(packet) if waiting and packet is not None else None,
         created_at=utc(held.created_at),
         expires_at=utc(held.expires_at),
@@ -328,7 +330,7 @@ class ApprovalViews(TenantSection):
         """Return why a waiting request cannot be approved now: its tool is stopped."""
         if packet.status != HeldStatus.WAITING:
             return None
-        return self.runtime.approvals.stopped(packet.tool, packet.version)
+        return self.runtime.approvals.stopped(self.tenant, packet.tool, packet.version)
 
     async def failure(self, approval_id: str) -> str | None:
         """Return why an approved call could not be executed, if an operator has to look at it."""

@@ -126,6 +126,7 @@ class KillRow(RowModel):
     id: str
     tool: str | None
     effect: str | None
+    tenant: str | None = Field(description="Where it holds; null: in every tenant.")
     reason: str
     by: str
     at: Moment
@@ -406,24 +407,41 @@ class ToolViews(TenantSection):
     async def preview_kill(
         self, *, tool: str | None = None, effect: Effect | str | None = None
     ) -> list[StoppedTool]:
-        """Return the running tools that a kill would stop in this tenant. NotFoundError."""
+        """Return the running tools that a kill would stop in this tenant. NotFoundError.
+
+        A kill for every tenant stops the same tools in this one.
+        """
         self.require(Role.OPERATOR)
         await self.runtime.catch_up()
         if tool is not None:
             self._must_know(tool)
-        stopped = await self._operator().preview_kill(tool=tool, effect=effect)
-        return [
-            StoppedTool.model_validate(record.export())
-            for record in stopped
-            if record.allows_tenant(self.tenant)
-        ]
+        given = {"tool": tool, "effect": effect, "tenant": self.tenant}
+        stopped = await self._operator().preview_kill(**given)
+        return [StoppedTool.model_validate(record.export()) for record in stopped]
 
     async def kill(
-        self, *, tool: str | None = None, effect: Effect | str | None = None, reason: str
+        self,
+        *,
+        tool: str | None = None,
+        effect: Effect | str | None = None,
+        everywhere: bool | None = None,
+        reason: str,
     ) -> KillRow:
-        """Stop a tool, every tool of an effect, or (with neither) everything. NotFoundError."""
-        await self._must_operate(tool)
-        return kill_row(await self._operator().kill(tool=tool, effect=effect, reason=reason))
+        """Stop a tool, every tool of an effect, or (with neither) everything. NotFoundError.
+
+        In every tenant or in this one; by default in every tenant if the person may do that.
+        """
+        if everywhere is None:
+            everywhere = self.person.may_everywhere(Role.OPERATOR)
+        await self._must_operate(tool, here=not everywhere)
+        tenant = None if everywhere else self.tenant
+        given = {"tool": tool, "effect": effect, "tenant": tenant}
+        return kill_row(await self._operator().kill(**given, reason=reason))
+
+    def may_restore(self, kill: KillRow) -> bool:
+        """Return whether this person may undo a kill: one of this tenant, or of all tenants."""
+        here = kill.tenant is not None and self.person.may(Role.OPERATOR)
+        return here or self._may_operate(kill.tool)
 
     async def restore(self, kill_id: str, *, reason: str) -> ChangeRow:
         """Undo a kill. NotFoundError."""
@@ -432,7 +450,7 @@ class ToolViews(TenantSection):
         kill = next((kill for kill in self._kills() if kill.id == kill_id), None)
         if kill is None:
             raise NotFoundError("kill")
-        await self._must_operate(kill.tool)
+        await self._must_operate(kill.tool, here=kill.tenant is not None)
         return _change_row(await self._operator().restore(kill, reason=reason))
 
     async def enable(self, name: str, version: str | None = None, *, reason: str) -> ChangeRow:
@@ -493,13 +511,18 @@ class ToolViews(TenantSection):
 
     # --- permission -------------------------------------------------------------------------------
 
-    async def _must_operate(self, name: str | None, version: str | None = None) -> None:
-        """Raise unless this person may change the tool; None stands for all tools."""
+    async def _must_operate(
+        self, name: str | None, version: str | None = None, *, here: bool = False
+    ) -> None:
+        """Raise unless this person may change the tool; None stands for all tools.
+
+        `here`: the change holds in this tenant only.
+        """
         self.require(Role.OPERATOR)
         await self.runtime.catch_up()
         if name is not None:
             self._must_know(name, version)
-        if not self._may_operate(name):
+        if not here and not self._may_operate(name):
             raise RoleRequiredError(Role.OPERATOR, everywhere=True)
 
     def _may_operate(self, name: str | None) -> bool:
@@ -555,11 +578,16 @@ class ToolViews(TenantSection):
         return [
             kill
             for kill in self.runtime.registry.kills
-            if kill.tool is None or any(map(kill.covers, records))
+            if kill.tenant in (None, self.tenant)
+            and (kill.tool is None or any(kill.covers(one, self.tenant) for one in records))
         ]
 
     def _kills_of(self, records: Sequence[RegistryRecord]) -> list[Kill]:
-        return [kill for kill in self._kills() if any(map(kill.covers, records))]
+        return [
+            kill
+            for kill in self._kills()
+            if any(kill.covers(record, self.tenant) for record in records)
+        ]
 
     def _records(self, name: str) -> list[RegistryRecord]:
         """Return the versions that this tenant can have, newest first."""
@@ -568,7 +596,7 @@ class ToolViews(TenantSection):
 
     def _exported(self) -> Iterator[Mapping[str, Any]]:
         """Yield the versions that this tenant can have, without the names of other tenants."""
-        for version in self.runtime.registry.export()["records"]:
+        for version in self.runtime.registry.export(self.tenant)["records"]:
             tenants = version["allowed_tenants"]
             if not tenants or self.tenant in tenants:
                 drift = [one for one in version["drift"] if self._is_visible(one)]
@@ -606,6 +634,6 @@ class ToolViews(TenantSection):
         for change in reversed(self.runtime.registry.changes):
             record = change.export()
             grant = record.get("grant") or {}
-            ours = grant.get("tenant") in (None, self.tenant)
+            ours = {grant.get("tenant"), record.get("tenant")} <= {None, self.tenant}
             if ours and name in (record.get("tool"), grant.get("tool")):
                 yield record

@@ -60,16 +60,14 @@ async def test_buttons_are_not_shown_to_whoever_can_not_press_them(works, vic, r
 
 async def test_an_operator_of_one_tenant_is_told_what_all_tenants_share(works):
     async with client_of(works, "olga") as olga:
-        page = await olga.get("/kill?tool=read_gauge")
-        assert "operator for all tenants" in said(page)
-        assert 'class="danger"' not in page.text
-        answer = await sent(olga, "/kill", tool="read_gauge", reason=WHY)
-        assert answer.status_code == 403
         card = await olga.get("/tools/read_gauge")
         assert "Enable or disable" not in card.text
         assert "Grant to an agent" in card.text
         assert "Revoke" not in card.text  # it is everybody's
-    assert works.runtime.registry.kills == ()
+        await works.runtime.operator("root").kill(tool="open_valve", reason=WHY)
+        page = await olga.get("/kill")
+        assert "An operator of all tenants can restore it." in said(page)
+        assert 'action="/kill/restore"' not in page.text
 
 
 # --- the kill switch ------------------------------------------------------------------------------
@@ -96,6 +94,23 @@ async def test_a_kill_is_previewed_made_shown_everywhere_and_undone(works, root,
     assert answer.headers["location"] == "/kill?done=restored"
     assert 'class="kill"' not in (await vic.get("/")).text
     assert (await works.call("write_note", {"note": "n"})).ok
+
+
+async def test_an_operator_of_one_tenant_stops_and_restores_a_shared_tool_there(works, root):
+    async with client_of(works, "olga") as olga:
+        page = await olga.get("/kill?tool=read_gauge")
+        assert "Only in acme . Calls in progress finish" in said(page)
+        assert "In every tenant" not in said(page)
+        answer = await sent(olga, "/kill", tool="read_gauge", reason=WHY)
+        assert answer.headers["location"] == "/kill?done=stopped"
+        (kill,) = works.runtime.registry.kills
+        assert (kill.tenant, kill.by) == ("acme", "olga")
+        assert "The tool read_gauge in acme" in said(await olga.get("/kill"))
+        answer = await sent(olga, "/kill/restore", kill=kill.id, reason=WHY)
+        assert answer.headers["location"] == "/kill?done=restored"
+    assert "In every tenant." in said(await root.get("/kill?tool=read_gauge"))
+    await sent(root, "/kill", tool="read_gauge", where="here", reason=WHY)
+    assert [kill.tenant for kill in works.runtime.registry.kills] == ["acme"]
 
 
 async def test_everything_can_be_stopped_and_nothing_by_mistake(works, root):

@@ -66,6 +66,21 @@ async def test_a_kill_and_its_end_hold_from_the_next_call_on(api):
     assert api.bench.notes == ["x"]
 
 
+async def test_an_operator_of_one_tenant_stops_it_and_no_other(api):
+    olga, gary = api.by_key(("olga", "acme")), api.by_key(("root", "globex"))
+    refused = await olga.post("/v1/kills", json={"everywhere": True, "reason": "enough"})
+    assert (refused.status_code, api.runtime.registry.kills) == (403, ())
+    kill = (await olga.post("/v1/kills", json={"reason": "enough"})).json()
+    assert kill["tenant"] == "acme"
+    assert await status(api, NOTE) == 403
+    assert (await gary.get("/v1/kills")).json()["items"] == []
+    missing = await gary.delete(f"/v1/kills/{kill['id']}", params={"reason": "x"})
+    assert missing.status_code == 404
+    undone = await olga.delete(f"/v1/kills/{kill['id']}", params={"reason": "over"})
+    assert undone.status_code == 200
+    assert await status(api, NOTE) == 200
+
+
 async def test_a_grant_that_is_taken_back_is_gone_with_the_next_call(api):
     assert await status(api, ADD) == 200
     operator = api.runtime.operator("tests")

@@ -130,6 +130,7 @@ def test_kill_as_json_names_the_kill_and_what_it_stops(kill):
         (["find_order", "--all"], "exactly one thing to stop"),
         (["find_ordre"], "did you mean find_order?"),
         (["--effect", "drafts"], "effect: 'drafts' is not one of"),
+        (["--all", "--tenant", "acme corp"], "tenant must not contain a space"),
         (["--all", "--store", "memory:"], "The project has no store that workers share."),
         (["--all", "--store", "nothing:x"], "unknown store 'nothing'"),
     ],
@@ -146,6 +147,17 @@ def test_project_with_a_broken_tool_can_still_be_stopped(registry, kill, write):
     result = kill("find_order")
     assert (result.exit_code, result.stdout) == (0, "kill_1 stops find_order.\n")
     assert "Run `counterseal lint`" in result.stderr
+
+
+def test_kill_of_one_tenant_says_so_and_asks_about_a_name_that_is_not_on_record(registry, kill):
+    result = kill("find_order", "--tenant", "acme")
+    told = "kill_1 stops find_order in the tenant acme.\n"
+    assert (result.exit_code, result.stdout) == (0, told)
+    assert "No call of the tenant 'acme' is on record. Is the name right?" in result.stderr
+    assert statuses(registry)["find_order", "1.0.0"] == "active", "in other tenants"
+    assert "kill_1 stops find_order in the tenant acme" in registry("list").stdout
+    assert changes(registry)[0]["tenant"] == "acme"
+    assert registry("restore", "--reason", "mended").exit_code == 0
 
 
 # Undoing -----------------------------------------------------------------------------------------

@@ -150,6 +150,7 @@ NO_ID = {
     "tools.rows",
     "tools.grants",
     "tools.kills",
+    "tools.may_restore",
     "tools.quarantined",
     "attention.rows",
     "record.search",

@@ -60,9 +60,9 @@ async def test_a_kill_is_previewed_made_seen_by_everybody_and_undone(office):
 @pytest.mark.parametrize(
     "act",
     [
-        lambda view: view.tools.kill(tool="save", reason=WHY),
-        lambda view: view.tools.kill(effect="draft", reason=WHY),
-        lambda view: view.tools.kill(reason=WHY),
+        lambda view: view.tools.kill(tool="save", everywhere=True, reason=WHY),
+        lambda view: view.tools.kill(effect="draft", everywhere=True, reason=WHY),
+        lambda view: view.tools.kill(everywhere=True, reason=WHY),
         lambda view: view.tools.disable("save", reason=WHY),
         lambda view: view.tools.enable("save", reason=WHY),
         lambda view: view.tools.set_rollout("save", "1.0.0", 5, reason=WHY),
@@ -85,6 +85,51 @@ async def test_an_operator_of_one_tenant_can_stop_what_only_this_tenant_has(offi
     assert office.view(tenant="zeta").tools.kills() == []
     await view.tools.restore(kill.id, reason=WHY)
     assert office.runtime.registry.kills == ()
+
+
+@pytest.mark.parametrize("aim", [{"tool": "save"}, {"effect": "draft"}, {}])
+async def test_an_operator_of_one_tenant_stops_shared_tools_there_and_nowhere_else(office, aim):
+    view, other = office.view("operator"), office.view("operator", tenant="zeta", name="zoe")
+    assert "save" in {record.tool for record in await view.tools.preview_kill(**aim)}
+    kill = await view.tools.kill(**aim, reason=WHY)
+    assert (kill.tenant, kill.by) == ("acme", "ann")
+    assert (await office.call("save")).code == "PERMISSION_DENIED"
+    assert (await office.call("save", tenant="zeta", run_id="run_2")).ok
+    assert view.tools.page("save").status == "killed"
+    assert view.tools.kills() == [kill]
+    assert await view.tools.preview_kill(**aim) == []
+    # The other tenant's operator neither sees it, nor can undo it.
+    page = other.tools.page("save")
+    assert (page.status, page.kills, page.changes) == ("active", [], [])
+    assert other.tools.kills() == []
+    assert "save" in {record.tool for record in await other.tools.preview_kill(**aim)}
+    with pytest.raises(NotFoundError):
+        await other.tools.restore(kill.id, reason=WHY)
+    await view.tools.restore(kill.id, reason=WHY)
+    assert (await office.call("save", {"n": 2})).ok
+
+
+async def test_a_tenants_kill_is_on_that_tenants_record_and_on_no_others(office):
+    view = office.view("operator")
+    kill = await view.tools.kill(tool="save", reason=WHY)
+    await view.tools.restore(kill.id, reason="Mended.")
+    for tenant, expected in (("acme", ["kill", "restore"]), ("zeta", []), ("*", [])):
+        events = [event for _, event in await office.runtime.store.events(tenant)]
+        assert [one.decision for one in events if one.type == "registry.changed"] == expected
+
+
+async def test_a_kill_for_all_outranks_what_one_tenant_restores(office):
+    view, above = office.view("operator"), office.view(everywhere=["operator"])
+    ours = await view.tools.kill(tool="save", reason=WHY)
+    all_of_them = await above.tools.kill(tool="save", reason=WHY)
+    assert (all_of_them.tenant, len(view.tools.kills())) == (None, 2)
+    await view.tools.restore(ours.id, reason=WHY)
+    assert (await office.call("save")).code == "PERMISSION_DENIED"
+    assert not view.tools.may_restore(all_of_them)
+    only_here = await above.tools.kill(tool="look", everywhere=False, reason=WHY)
+    assert only_here.tenant == "acme"
+    assert view.tools.may_restore(only_here)
+    assert not office.view("viewer").tools.may_restore(only_here)
 
 
 async def test_an_operator_of_one_tenant_can_not_undo_a_kill_for_all(office):

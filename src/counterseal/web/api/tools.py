@@ -85,6 +85,12 @@ class KillBody(RequestBody):
 
     tool: _Name | None = None
     effect: Effect | None = None
+    everywhere: bool | None = Field(
+        default=None,
+        strict=True,
+        description="In every tenant (true) or in this one (false). By default in every tenant if "
+        "your roles hold there, else in this one.",
+    )
     reason: Reason
 
 
@@ -254,15 +260,18 @@ async def list_kills(view: ForPeople) -> Items[KillRow]:
 
 @router.post("/v1/kills/preview", tags=["kills"])
 async def preview_kill(view: ForPeople, given: KillScope) -> Items[StoppedTool]:
-    """Preview what a kill would stop. Requires the role operator."""
+    """Preview what a kill would stop in this tenant. Requires the role operator."""
     stopped = await view.tools.preview_kill(tool=given.tool, effect=given.effect)
     return Items[StoppedTool](items=stopped)
 
 
 @router.post("/v1/kills", tags=["kills"], status_code=201)
 async def kill(view: ForPeople, given: KillBody) -> KillRow:
-    """Stop a tool, every tool of an effect, or everything. Requires the role operator."""
-    return await view.tools.kill(tool=given.tool, effect=given.effect, reason=given.reason)
+    """Stop a tool, every tool of an effect, or everything. Requires the role operator.
+
+    For every tenant, the role must hold in every tenant.
+    """
+    return await view.tools.kill(**given.model_dump())
 
 
 @router.delete("/v1/kills/{kill_id}", tags=["kills"])

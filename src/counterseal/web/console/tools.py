@@ -318,15 +318,18 @@ def _percentage(text: str) -> int:
 # --- the kill switch ------------------------------------------------------------------------------
 
 _EVERYTHING: Final = "everything"
+_HERE: Final = "here"
+"""The value of `where` for a kill in this tenant only."""
 _SWITCHED: Final = {"stopped": "Stopped.", "restored": "Restored."}
 
 
 class KillTarget(NamedTuple):
-    """What is to be stopped: a tool, an effect, or everything."""
+    """What is to be stopped: a tool, an effect, or everything; in every tenant or in this one."""
 
     tool: str | None = None
     effect: str | None = None
     everything: bool = False
+    everywhere: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.tool or self.effect or self.everything)
@@ -335,8 +338,14 @@ class KillTarget(NamedTuple):
 async def kill_switch(request: PageRequest) -> Response:
     """Show what is stopped now, and a preview of what the chosen kill would stop."""
     everything = request.parameter("scope") == _EVERYTHING
-    target = KillTarget(request.parameter("tool"), request.parameter("effect"), everything)
+    where = _is_everywhere(request, request.parameter("where"))
+    target = KillTarget(request.parameter("tool"), request.parameter("effect"), everything, where)
     return await _kill_page(request, target)
+
+
+def _is_everywhere(request: PageRequest, where: str | None) -> bool:
+    """Return whether a kill is for every tenant: that of a person who may, unless they say no."""
+    return where != _HERE and request.person.may_everywhere(Role.OPERATOR)
 
 
 async def _kill_page(
@@ -347,7 +356,7 @@ async def _kill_page(
     stopped: list[tuple[str, list[str]]] = []
     if target and may:
         tools = await view.tools.preview_kill(tool=target.tool, effect=target.effect)
-        stopped, refusal = _by_name(tools), _kill_refusal(request, target)
+        stopped = _by_name(tools)
     return await request.render(
         "kill.html",
         title="Kill switch",
@@ -363,6 +372,9 @@ async def _kill_page(
         error=error,
         form=request.form,
         everything=_EVERYTHING,
+        here=_HERE,
+        may_everywhere=request.person.may_everywhere(Role.OPERATOR),
+        restorable={kill.id for kill in view.tools.kills() if view.tools.may_restore(kill)},
         done=_SWITCHED.get(request.parameter("done") or "", ""),
     )
 
@@ -375,24 +387,18 @@ def _by_name(tools: Sequence[StoppedTool]) -> list[tuple[str, list[str]]]:
     return sorted(versions.items())
 
 
-def _kill_refusal(request: PageRequest, target: KillTarget) -> str:
-    """Return why this person cannot stop it; empty if they can."""
-    if request.person.may_everywhere(Role.OPERATOR):
-        return ""
-    if target.tool is not None and request.view.tools.page(target.tool).may_operate:
-        return ""
-    return str(RoleRequiredError(Role.OPERATOR, everywhere=True))
-
-
 async def stop(request: PageRequest) -> Response:
     """Use the switch."""
     everything = request.form_value("scope") == _EVERYTHING
     tool, effect = request.form_value("tool") or None, request.form_value("effect") or None
-    target = KillTarget(tool, effect, everything)
+    everywhere = _is_everywhere(request, request.form_value("where"))
+    target = KillTarget(tool, effect, everything, everywhere)
     if not target:
         return await _kill_page(request, target, "Choose what to stop.", 422)
     try:
-        await request.view.tools.kill(tool=tool, effect=effect, reason=request.form_value("reason"))
+        await request.view.tools.kill(
+            tool=tool, effect=effect, everywhere=everywhere, reason=request.form_value("reason")
+        )
     except RegistryError as error:
         return await _kill_page(request, target, str(error), 422)
     return request.redirect(address("kill", done="stopped"))
