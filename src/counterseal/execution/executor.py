@@ -283,7 +283,9 @@ class Runner:
         until, tenant = loop.time() + work.seconds, services.about.tenant
         async with asyncio.timeout_at(until):
             values = {name: await get(tenant, name) for name in set(self.secrets.values())}
-        services.mask = self._mask_of(values)
+        if self._masked is None or self._masked[0] != values:  # one of them has changed
+            self._masked = (values, Mask(values))
+        services.mask = self._masked[1]
         return work._replace(seconds=until - loop.time()), values
 
     def _injected(self, services: LocalServices, secrets: Mapping[str, str]) -> dict[str, Any]:
@@ -299,12 +301,6 @@ class Runner:
             else:
                 injected[name] = replace(about, services=services)
         return injected
-
-    def _mask_of(self, values: dict[str, str]) -> Mask:
-        """Return the mask of these credentials; it is rebuilt only when one has changed."""
-        if self._masked is None or self._masked[0] != values:
-            self._masked = (values, Mask(values))
-        return self._masked[1]
 
     def _outcome(self, ended: in_process.Ended, mask: Mask) -> Outcome:
         interrupted = ended.interrupted

@@ -204,7 +204,18 @@ class Fault(NamedTuple):
     @classmethod
     def from_record(cls, data: object) -> Fault:
         """Read a record, which may come from a sandbox: invalid fields are dropped."""
-        return _safely(lambda: _from_record(data)) or _UNKNOWN
+        fields: Any = data
+        fault = _safely(
+            lambda: cls(
+                _texts(fields["kinds"]) or _UNKNOWN.kinds,
+                _whole(fields.get("status"), *_STATUSES),
+                _state(fields.get("sqlstate")),
+                _whole(fields.get("errno"), *_ERRNOS),
+                _wait(fields.get("retry_after")),
+                _texts(fields.get("reported") or ()),
+            )
+        )
+        return fault or _UNKNOWN
 
 
 _UNKNOWN: Final = Fault(("builtins.BaseException",))
@@ -250,21 +261,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             waiting.extend(BaseExceptionGroup.exceptions.__get__(one))
 
 
-def _from_record(data: Any) -> Fault:
-    return Fault(
-        _texts(data["kinds"]) or _UNKNOWN.kinds,
-        _whole(data.get("status"), *_STATUSES),
-        _state(data.get("sqlstate")),
-        _whole(data.get("errno"), *_ERRNOS),
-        _wait(data.get("retry_after")),
-        _texts(data.get("reported") or ()),
-    )
-
-
-def _reported(error: BaseException) -> tuple[str, ...]:
-    return _texts(error.reported) if isinstance(error, SpokenError) else ()
-
-
 def _texts(values: Sequence[object]) -> tuple[str, ...]:
     return tuple(value[:_LONGEST_KIND] for value in values[:_MOST_KINDS] if type(value) is str)
 
@@ -276,7 +272,7 @@ def _fault(error: BaseException) -> Fault:
         _safely(lambda: _state(_first(error, "sqlstate", "pgcode"))),
         _safely(lambda: _whole(_first(error, "sqlite_errorcode", "errno"), *_ERRNOS)),
         _safely(lambda: _retry_after(error)),
-        _safely(lambda: _reported(error)) or (),
+        _safely(lambda: _texts(error.reported) if isinstance(error, SpokenError) else ()) or (),
     )
 
 
@@ -353,7 +349,11 @@ def judge(fault: Fault, words: str, contract: Contract) -> tuple[Code, bool]:
     code = code_of(fault, contract)
     if not reported(fault):
         return code, False
-    if _NOT_DONE in fault.kinds or _is_named(contract.not_done_errors, fault, words):
+    named = any(
+        pattern in fault.reported or fnmatchcase(words, _LITERAL.sub(r"[\g<0>]", pattern))
+        for pattern in contract.not_done_errors
+    )
+    if named or _NOT_DONE in fault.kinds:
         return code, True
     unknown = contract.mutates and code not in MAY_HAVE_HAPPENED
     return Code.UNKNOWN_ERROR if unknown else code, False
@@ -366,13 +366,6 @@ def reported(fault: Fault | None) -> bool:
 
 _LITERAL: Final = re.compile(r"[\[?]")
 """Characters that would have a meaning in a pattern, where only `*` has one."""
-
-
-def _is_named(patterns: Sequence[str], fault: Fault, words: str) -> bool:
-    return any(
-        pattern in fault.reported or fnmatchcase(words, _LITERAL.sub(r"[\g<0>]", pattern))
-        for pattern in patterns
-    )
 
 
 def code_of(fault: Fault, contract: Contract | None = None) -> Code:
@@ -391,7 +384,14 @@ def code_of(fault: Fault, contract: Contract | None = None) -> Code:
         for name in _names(fault):
             if own.get(name) in FAILURES:
                 return Code(own[name])
-    return _by_number(fault) or _by_report(fault) or _by_class(fault)
+    code = _by_number(fault) or _by_report(fault)
+    if code is not None:
+        return code
+    kind = next((kind for kind in fault.kinds if kind in TABLE), "builtins.BaseException")
+    if kind == "builtins.OSError" and fault.errno is not None:
+        # Only for plain OSError: ssl and socket use errno for their own numbers.
+        return NUMBERS["errno"].get(errno.errorcode.get(fault.errno, ""), TABLE[kind])
+    return TABLE[kind]
 
 
 def _names(fault: Fault) -> Iterator[str]:
@@ -440,11 +440,3 @@ def _longest(scope: str, number: str) -> Code | None:
     table = NUMBERS[scope]
     beginnings = (number[:length] for length in range(len(number), 0, -1))
     return next((table[part] for part in beginnings if part in table), None)
-
-
-def _by_class(fault: Fault) -> Code:
-    kind = next((kind for kind in fault.kinds if kind in TABLE), "builtins.BaseException")
-    if kind == "builtins.OSError" and fault.errno is not None:
-        # Only for plain OSError: ssl and socket use errno for their own numbers.
-        return NUMBERS["errno"].get(errno.errorcode.get(fault.errno, ""), TABLE[kind])
-    return TABLE[kind]

@@ -272,9 +272,19 @@ class _Answer:
 
     def read(self, response: httpx.Response) -> Any:
         """Return the output. Raise httpx.HTTPStatusError for a status that means failure."""
-        if response.status_code in self.binding.absent:
+        import httpx  # noqa: PLC0415 - as above; loaded by now
+
+        status = response.status_code
+        if status in self.binding.absent:
             return None
-        self._judge(response)
+        meant = self.binding.code_for(status) is not None
+        # Redirects are not followed. For a change, 303 often means that it was done.
+        if 300 <= status < 400 and self.mutates and not meant and str(status) not in self.named:
+            raise AnswerError(f"{self.binding.host} accepted the request and answered {status}")
+        if meant or not response.is_success:
+            # httpx's own message would quote the URL, and with it the caller's arguments.
+            message = f"{self.binding.host} answered {status}"
+            raise httpx.HTTPStatusError(message, request=response.request, response=response)
         if not response.content.strip():
             return self.empty
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -291,21 +301,6 @@ class _Answer:
                 f"the answer is not JSON; its content type is {kind or 'missing'}"
             ) from None
         return _at(value, self.binding.response)
-
-    def _judge(self, response: httpx.Response) -> None:
-        import httpx  # noqa: PLC0415 - as above; loaded by now
-
-        status = response.status_code
-        meant = self.binding.code_for(status) is not None
-        if response.is_success and not meant:
-            return
-        # Redirects are not followed. For a change, 303 often means that it was done.
-        if 300 <= status < 400 and self.mutates and not meant and str(status) not in self.named:
-            raise AnswerError(f"{self.binding.host} accepted the request and answered {status}")
-        # httpx's own message would quote the URL, and with it the caller's arguments.
-        raise httpx.HTTPStatusError(
-            f"{self.binding.host} answered {status}", request=response.request, response=response
-        )
 
 
 def _at(value: Any, place: str) -> Any:

@@ -37,12 +37,12 @@ _MAX_OWNERS: Final = 10_000
 _LIST_SECONDS: Final = 5.0
 """Seconds that an upstream has for a list, so that it does not hold up the lists of the others."""
 _LONGEST: Final = 4_000
-_FIELDS: Final = {
+LISTS: Final = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
-"""The fields of the results that hold a list's items."""
+"""The lists, with the fields of the results that hold their items."""
 
 
 class ResourceSubscription(NamedTuple):
@@ -67,22 +67,18 @@ class Relay:
 
     # --- lists ------------------------------------------------------------------------------------
 
-    async def resources(self, principal: Principal) -> list[dict[str, Any]]:
-        return [item for _, item in await self._items(principal, "resources/list")]
-
-    async def templates(self, principal: Principal) -> list[dict[str, Any]]:
-        return [item for _, item in await self._items(principal, "resources/templates/list")]
-
-    async def prompts(self, principal: Principal) -> list[dict[str, Any]]:
-        items = await self._items(principal, "prompts/list")
+    async def items(self, principal: Principal, method: str) -> list[dict[str, Any]]:
+        """Return what a caller may use of one of the `LISTS`, under the names that it sees."""
+        items = await self._items(principal, method)
+        if method != "prompts/list":
+            return [item for _, item in items]
         return [{**item, "name": self._shown_name(server, item)} for server, item in items]
 
     async def _items(self, principal: Principal, method: str) -> list[tuple[str, dict[str, Any]]]:
         """Return every item of every upstream that a caller may use, with its server."""
-        what, field = method.partition("/")[0], _FIELDS[method]
-        servers = list(self._usable(principal, what))
+        servers = list(self._usable(principal, method.partition("/")[0]))
         lists = await asyncio.gather(
-            *(self._pages(principal, server, method, field) for server in servers)
+            *(self._pages(principal, server, method) for server in servers)
         )
         return [
             (server, _visible(item))
@@ -90,10 +86,8 @@ class Relay:
             for item in items
         ]
 
-    async def _pages(
-        self, principal: Principal, server: str, method: str, field: str
-    ) -> list[dict[str, Any]]:
-        upstream = self._upstreams.upstreams[server]
+    async def _pages(self, principal: Principal, server: str, method: str) -> list[dict[str, Any]]:
+        upstream, field = self._upstreams.upstreams[server], LISTS[method]
         items: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
         try:

@@ -29,7 +29,7 @@ from counterseal import __version__
 from counterseal.gateway.calls import COMPLETE, RAW_ARGUMENTS, ApprovalWait, ToolCalls, run_of
 from counterseal.gateway.catalogue import Catalogue, ClientConnection, Notifications
 from counterseal.gateway.questions import LEVELS, is_modern
-from counterseal.gateway.relay import Relay
+from counterseal.gateway.relay import LISTS, Relay
 from counterseal.gateway.upstream_tools import UpstreamTools
 from counterseal.keys import derived_key
 from counterseal.proposal import Principal
@@ -37,7 +37,6 @@ from counterseal.runtime import Runtime
 from counterseal.telemetry import listening, measure
 
 Ctx = ServerRequestContext[Any, Any]
-_Items = Callable[[Principal], Awaitable[list[dict[str, Any]]]]
 
 _log = logging.getLogger("counterseal.gateway")
 
@@ -103,7 +102,7 @@ class McpServer:
         )
         add = server.add_request_handler
         add("tools/list", types.PaginatedRequestParams, self._list_tools)
-        add("tools/call", types.CallToolRequestParams, self._call_tool)
+        add("tools/call", types.CallToolRequestParams, partial(self._get, self.calls.call))
         add("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen)
         add("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         if self.relay is not None:
@@ -203,10 +202,6 @@ class McpServer:
         more = {"nextCursor": str(start + _PAGE)} if start + _PAGE < len(tools) else {}
         return {**COMPLETE, "tools": tools[start : start + _PAGE], **more}
 
-    async def _call_tool(self, ctx: Ctx, params: types.CallToolRequestParams) -> dict[str, Any]:
-        principal = self._caller()
-        return await self.calls.call(ctx, params, principal, self._run(ctx, principal))
-
     # --- changes ----------------------------------------------------------------------------------
 
     async def notify_changes(self) -> None:
@@ -290,17 +285,16 @@ class McpServer:
             server.add_request_handler(method, params, partial(handler, *first))
 
         page = types.PaginatedRequestParams
-        add("resources/list", page, self._list, "resources", relay.resources)
-        add("resources/templates/list", page, self._list, "resourceTemplates", relay.templates)
-        add("prompts/list", page, self._list, "prompts", relay.prompts)
+        for method in LISTS:
+            add(method, page, self._list, relay, method)
         add("resources/read", types.ReadResourceRequestParams, self._get, relay.read)
         add("prompts/get", types.GetPromptRequestParams, self._get, relay.prompt)
         add("completion/complete", types.CompleteRequestParams, self._get, relay.complete)
         add("resources/subscribe", types.SubscribeRequestParams, self._subscribe, relay)
         add("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe, relay)
 
-    async def _list(self, field: str, items: _Items, ctx: Ctx, params: object) -> dict[str, Any]:
-        return {**COMPLETE, field: await items(self._caller())}
+    async def _list(self, relay: Relay, method: str, ctx: Ctx, params: object) -> dict[str, Any]:
+        return {**COMPLETE, LISTS[method]: await relay.items(self._caller(), method)}
 
     async def _get(
         self, get: Callable[..., Awaitable[dict[str, Any]]], ctx: Ctx, params: Any

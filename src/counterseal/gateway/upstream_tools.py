@@ -207,7 +207,8 @@ class UpstreamTools:
             return
         if any(held.name == name for held in self.runtime.registry.quarantined):
             self.runtime.registry.release(name)
-            self._note(EventType.RELEASED, plan.server, name, pin.definition.hash)
+            body = {"server": plan.server, "definition": pin.definition.hash}
+            self.note(EventType.RELEASED, name, "accepted", body)
 
     def _quarantine(self, plan: UpstreamPlan, finding: LockFinding) -> None:
         state = self.states[plan.server]
@@ -224,7 +225,8 @@ class UpstreamTools:
             self.runtime.registry.quarantine(quarantine)
             definition = finding.definition.hash if finding.definition else ""
             why = quarantine.why.value
-            self._note(EventType.QUARANTINED, plan.server, name, definition, why)
+            body = {"server": plan.server, "definition": definition, "why": why}
+            self.note(EventType.QUARANTINED, name, why, body)
 
     # --- registering ------------------------------------------------------------------------------
 
@@ -303,13 +305,12 @@ class UpstreamTools:
 
         return replace(tool, function=measured)
 
-    def _note(
-        self, kind: EventType, server: str, name: str, definition: str, why: str = ""
+    def note(
+        self, kind: EventType, name: str, what: str, body: Mapping[str, Any], by: str | None = None
     ) -> None:
-        caller = Caller(ALL_TENANTS, "", "", name, "", "counterseal", None, "")
-        body = {"server": server, "definition": definition, **({"why": why} if why else {})}
-        now = self.runtime.clock()
-        self.runtime.store.note(Event(kind, caller, now, why or "accepted", body=body))
+        """Record what has happened to a tool."""
+        caller = Caller(ALL_TENANTS, "", "", name, "", "counterseal", by, "")
+        self.runtime.store.note(Event(kind, caller, self.runtime.clock(), what, body=body))
 
     # --- queries ----------------------------------------------------------------------------------
 
@@ -472,11 +473,8 @@ class QuarantinedTools:
                     yield held, finding
 
     def _note(self, held: QuarantinedTool, by: str, decision: str, reason: str) -> None:
-        runtime = self._upstreams.runtime
-        caller = Caller(ALL_TENANTS, "", "", held.name, "", "counterseal", by, "")
         body = {**held.record(), "reason": reason}
-        event = Event(EventType.QUARANTINED, caller, runtime.clock(), decision, body=body)
-        runtime.store.note(event)
+        self._upstreams.note(EventType.QUARANTINED, held.name, decision, body, by)
 
 
 def _empty(finding: LockFinding) -> Definition:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context, copy_context
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final
 
 import mcp_types
-from mcp.client.session import ClientRequestContext
 from pydantic import BaseModel, ValidationError
 
 from counterseal.contract.tool_context import AgentClient, RefusedError
@@ -30,7 +30,6 @@ _CAPABILITIES: Final = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-_Answer = TypeVar("_Answer", bound=BaseModel)
 
 
 def client_capabilities(relay: frozenset[str], client: AgentClient) -> dict[str, Any]:
@@ -143,36 +142,27 @@ class QuestionRelay:
 
     def callbacks(self) -> dict[str, Any]:
         """Return the arguments with which the SDK's session announces what may be asked."""
-        callbacks = {
-            "elicitation": ("elicitation_callback", self._elicit),
-            "sampling": ("sampling_callback", self._sample),
-            "roots": ("list_roots_callback", self._roots),
+        callbacks: dict[str, tuple[str, str, type[BaseModel]]] = {
+            "elicitation": (
+                "elicitation_callback",
+                "elicitation/create",
+                mcp_types.ElicitResult,
+            ),
+            "sampling": (
+                "sampling_callback",
+                "sampling/createMessage",
+                mcp_types.CreateMessageResult,
+            ),
+            "roots": ("list_roots_callback", "roots/list", mcp_types.ListRootsResult),
         }
-        return dict(callbacks[name] for name in self._relay)
-
-    async def _elicit(
-        self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
-    ) -> mcp_types.ElicitResult | mcp_types.ErrorData:
-        return await self._ask("elicitation/create", params, mcp_types.ElicitResult)
-
-    async def _sample(
-        self, context: ClientRequestContext, params: mcp_types.CreateMessageRequestParams
-    ) -> (
-        mcp_types.CreateMessageResult | mcp_types.CreateMessageResultWithTools | mcp_types.ErrorData
-    ):
-        kind = mcp_types.CreateMessageResultWithTools if params.tools else None
-        return await self._ask(
-            "sampling/createMessage", params, kind or mcp_types.CreateMessageResult
-        )
-
-    async def _roots(
-        self, context: ClientRequestContext
-    ) -> mcp_types.ListRootsResult | mcp_types.ErrorData:
-        return await self._ask("roots/list", None, mcp_types.ListRootsResult)
+        wanted = (callbacks[name] for name in self._relay)
+        return {callback: partial(self._ask, method, kind) for callback, method, kind in wanted}
 
     async def _ask(
-        self, method: str, params: BaseModel | None, kind: type[_Answer]
-    ) -> _Answer | mcp_types.ErrorData:
+        self, method: str, kind: type[BaseModel], _: object, params: BaseModel | None = None
+    ) -> BaseModel:
+        if getattr(params, "tools", None):
+            kind = mcp_types.CreateMessageResultWithTools
         client, context = self._client, self._context
         if client is None:
             return _refusal("no call is in progress that this question could belong to")

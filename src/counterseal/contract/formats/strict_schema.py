@@ -403,19 +403,15 @@ class _StrictReader:
 
 def _types(schema: Json) -> tuple[str, ...]:
     """Return the JSON types of a schema, or those of the values that it lists."""
-    named = types_of(schema) or map(_type_of, _listed(schema, []))
-    return tuple(dict.fromkeys(named))
+    known = ("null", "boolean", "integer", "number", "string", "array", "object")
+    values = (next(name for name in known if _is(value, name)) for value in _listed(schema, []))
+    return tuple(dict.fromkeys(types_of(schema) or values))
 
 
 def _listed(schema: Json, otherwise: list[Any]) -> list[Any]:
     """Return the values that a schema lists."""
     listed: list[Any] = [schema["const"]] if "const" in schema else schema.get("enum", otherwise)
     return listed
-
-
-def _type_of(value: Any) -> str:
-    names = ("null", "boolean", "integer", "number", "string", "array", "object")
-    return next(name for name in names if _is(value, name))
 
 
 def _is(value: Any, name: str) -> bool:

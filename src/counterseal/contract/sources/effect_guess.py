@@ -297,17 +297,16 @@ def _strongest_word(method: str, path: str, operation: Mapping[str, Any]) -> tup
         "path": path,
         "description": operation.get("description"),
     }
-    read = _READERS_BY_PLACE if method in ("GET", "HEAD") else dict.fromkeys(texts, _final_words)
-    hits = [(word, place) for place, text in texts.items() for word in read[place](text)]
+    if method in ("GET", "HEAD"):
+        found = {place: list(_READERS_BY_PLACE[place](text)) for place, text in texts.items()}
+    else:
+        found = {place: [*filter(_is_final, words(text))] for place, text in texts.items()}
+    hits = [(word, place) for place, those in found.items() for word in those]
     return next((hit for hit in hits if _is_final(hit[0])), hits[0] if hits else ("", ""))
 
 
 def _is_final(word: str) -> bool:
     return _FINAL_WORD.fullmatch(word) is not None
-
-
-def _final_words(text: object) -> Iterator[str]:
-    return filter(_is_final, words(text))
 
 
 _READERS_BY_PLACE: dict[str, Callable[[object], Iterator[str]]] = {

@@ -250,7 +250,10 @@ def _places(root: Node, shared: set[int]) -> list[_Place]:
             if id(node) not in shared:
                 place = places.setdefault(id(node), _Place(node))
                 place.kept |= kept
-                _note(place, [part for part, _ in every])
+                for part, _ in every:
+                    place.names |= dict.fromkeys(_names(part))
+                    place.patterns |= dict.fromkeys(_mapping(part, "patternProperties"))
+                    place.stays_open |= any(part.get(word, False) is not False for word in _REST)
         waiting += _inner_groups(every)
     return list(places.values())
 
@@ -277,13 +280,6 @@ def _all_parts(root: Node, group: Sequence[_Part]) -> Iterator[_Part]:
                 for word, part in direct_parts(root, node)
                 if isinstance(part, dict)
             ]
-
-
-def _note(place: _Place, every: Sequence[Node]) -> None:
-    for part in every:
-        place.names |= dict.fromkeys(_names(part))
-        place.patterns |= dict.fromkeys(_mapping(part, "patternProperties"))
-        place.stays_open |= any(part.get(word, False) is not False for word in _REST)
 
 
 def _names(part: Node) -> Iterator[str]:
@@ -332,7 +328,9 @@ def _schemas(values: Sequence[tuple[Any, bool]]) -> list[_Part]:
 def _close(root: Node, place: _Place, anything: _AnyValue) -> None:
     """Close the objects of a place, or let them take anything where they are to stay open."""
     node = place.node
-    if is_type("array", root, node) and not _says_items(root, node):
+    words = {"items", "prefixItems", "unevaluatedItems"}
+    says_items = any(not words.isdisjoint(part) for part in parts(root, node))
+    if is_type("array", root, node) and not says_items:
         node["items"] = anything.ref()
     stated = any(node.get(word, True) not in _OPEN for word in _REST)
     if stated or not is_type("object", root, node):
@@ -352,11 +350,6 @@ def _close(root: Node, place: _Place, anything: _AnyValue) -> None:
         if missing:
             node[word] = {**_mapping(node, word), **{name: anything.ref() for name in missing}}
     node["additionalProperties"] = False
-
-
-def _says_items(root: Node, node: Node) -> bool:
-    words = {"items", "prefixItems", "unevaluatedItems"}
-    return any(not words.isdisjoint(part) for part in parts(root, node))
 
 
 # --- typed, bounded, described --------------------------------------------------------------------

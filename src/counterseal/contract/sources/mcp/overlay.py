@@ -53,17 +53,6 @@ class OverlayFault(NamedTuple):
     fix: str = ""
 
 
-def tightened(given: Schema, entry: OverlayEntry) -> tuple[dict[str, Any], list[OverlayFault]]:
-    """Return the input schema with an entry's keywords for its arguments, and the faults."""
-    schema: dict[str, Any] = thaw(given)
-    faults = [
-        fault
-        for name, keywords in entry.arguments.items()
-        for fault in _apply_keywords(schema, name, keywords)
-    ]
-    return schema, faults or list(_loosened(given, schema, entry))
-
-
 def _apply_keywords(schema: dict[str, Any], name: str, keywords: Schema) -> Iterator[OverlayFault]:
     place, properties = pointer("arguments", name), properties_of(schema)
     if name not in properties:
@@ -285,7 +274,14 @@ class _ContractBuilder:
         return data
 
     def input_schema(self) -> dict[str, Any]:
-        wanted, faults = tightened(self.definition.input_schema, self.entry)
+        """Return the upstream's schema with the entry's keywords for its arguments."""
+        wanted: dict[str, Any] = thaw(self.definition.input_schema)
+        faults = [
+            fault
+            for name, keywords in self.entry.arguments.items()
+            for fault in _apply_keywords(wanted, name, keywords)
+        ]
+        faults = faults or list(_loosened(self.definition.input_schema, wanted, self.entry))
         if faults:
             raise ContractError(self.placed(fault) for fault in faults)
         try:

@@ -31,15 +31,19 @@ from counterseal.contract.sources.openapi.schemas import (
 
 
 @dataclass(slots=True)
-class SecurityCredentials:
-    """The templates that send credentials, and the names of their secrets."""
+class Arguments:
+    """The arguments or credentials of one operation, and the templates that send them."""
 
-    headers: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, Any] = field(default_factory=dict)
+    required: list[str] = field(default_factory=list)
+    path: dict[str, str] = field(default_factory=dict)
     query: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    form: dict[str, str] = field(default_factory=dict)
+    body: Any = None
     secrets: list[str] = field(default_factory=list)
-
-
-_LONGEST_NAME = 100
+    """The names of the credentials."""
+    key_header: str | None = None
 
 
 def secret_name(host: str, name: str) -> str:
@@ -50,12 +54,12 @@ def secret_name(host: str, name: str) -> str:
     """
     readable = "_".join(filter(None, re.split(r"[^a-z0-9]+", f"{host}_{name}".lower())))
     suffix = hashlib.sha256(host.lower().encode()).hexdigest()[:8]
-    return f"{readable[:_LONGEST_NAME].rstrip('_')}_{suffix}".lstrip("_")
+    return f"{readable[:100].rstrip('_')}_{suffix}".lstrip("_")
 
 
 def credentials(
     document: OpenApiDocument, operation: Operation, host: str, notes: Notes
-) -> SecurityCredentials:
+) -> Arguments:
     """Return the first of the document's authentication alternatives that is supported."""
     wanted = operation.data.get("security", document.root.get("security"))
     alternatives = [mapping(alternative) for alternative in listed(wanted)]
@@ -71,13 +75,13 @@ def credentials(
         return supported
     if reasons:
         raise UnsupportedError(reasons[0])
-    return SecurityCredentials()
+    return Arguments()
 
 
 def _all_of(
     document: OpenApiDocument, alternative: Mapping[str, Any], host: str, notes: Notes
-) -> SecurityCredentials:
-    result = SecurityCredentials()
+) -> Arguments:
+    result = Arguments()
     schemes = mapping(mapping(document.root.get("components")).get("securitySchemes"))
     for name, scopes in alternative.items():
         scheme = document.resolve(schemes.get(name))
@@ -122,21 +126,6 @@ _KEY_HEADER = re.compile(r"(?:x-)?idempotency-key", re.IGNORECASE)
 _NOT_IN_A_PATH = r"^[^/\\]+$"
 _SEPARATORS = {"spaceDelimited": "spaces", "pipeDelimited": "|"}
 _FORM = "application/x-www-form-urlencoded"
-
-
-@dataclass(slots=True)
-class Arguments:
-    """The arguments of one operation, and the templates that send them."""
-
-    properties: dict[str, Any] = field(default_factory=dict)
-    required: list[str] = field(default_factory=list)
-    path: dict[str, str] = field(default_factory=dict)
-    query: dict[str, str] = field(default_factory=dict)
-    headers: dict[str, str] = field(default_factory=dict)
-    form: dict[str, str] = field(default_factory=dict)
-    body: Any = None
-    secrets: list[str] = field(default_factory=list)
-    key_header: str | None = None
 
 
 def read_arguments(

@@ -24,7 +24,6 @@ from counterseal.contract.sources.effect_guess import propose_operation_effect
 from counterseal.contract.sources.foreign_text import clean, one_line, tool_name, unique, words
 from counterseal.contract.sources.openapi.arguments import (
     Arguments,
-    SecurityCredentials,
     credentials,
     output_schema,
     read_arguments,
@@ -229,7 +228,7 @@ def _input_schema(arguments: Arguments, converter: Converter, notes: Notes) -> d
 
 
 def _request(
-    server: str, operation: Operation, arguments: Arguments, security: SecurityCredentials
+    server: str, operation: Operation, arguments: Arguments, security: Arguments
 ) -> dict[str, Any]:
     if set("?#") & set(operation.path):
         raise UnsupportedError("its path holds a query")
