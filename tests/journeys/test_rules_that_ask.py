@@ -11,6 +11,7 @@ from counterseal.codes import Code
 from counterseal.reconcile import Reconciler
 from counterseal.testing import FakeClock, approver, fake_tool, runtime_for
 
+SEND = {"effect": "external_notification", "consequence": "Money is sent."}
 UPDATE = {"effect": "internal_mutation", "consequence": "The case is updated."}
 
 
@@ -154,6 +155,63 @@ async def test_rule_that_only_allows_by_the_target_is_enough_after_the_probe():
     for balance, code in [(900, Code.SUCCESS), (400, Code.POLICY_VIOLATION)]:
         async with opened(Account(balance=balance).payer(), rules) as runtime:
             assert (await runtime.submit(pay(5), principal())).code is code
+
+
+UNLESS = {
+    "id": "small-refunds",
+    "then": "allow",
+    "instead_of": ["default.external", "default.contract"],
+    "reason": "Refunds of up to 50 EUR were agreed with the auditors on 1 October.",
+}
+
+
+def sender(**more):
+    schema = {
+        "type": "object",
+        "properties": {"cents": {"type": "integer", "description": "Amount."}},
+        "required": ["cents"],
+        "additionalProperties": False,
+    }
+    return fake_tool("refund", {"ok": True}, **SEND, input_schema=schema, **more)
+
+
+async def test_operator_can_say_ask_unless_and_the_reason_is_on_record():
+    policy = Policy.from_data({"rules": [{**UNLESS, "when": "call.cents <= 5000"}]})
+    async with runtime_for(sender(), policy=policy) as runtime:
+        small = await runtime.submit(proposal("refund", cents=5000), principal())
+        large = await runtime.submit(proposal("refund", cents=5001), principal())
+        events = [event for _, event in await runtime.store.events("acme")]
+    assert small.code is Code.SUCCESS
+    assert "small-refunds" in rules_of(small)
+    assert large.code is Code.CONFIRMATION_MISSING
+    assert any("small-refunds" in str(event) for event in events)
+
+
+async def test_ask_unless_the_target_allows_it_is_decided_when_the_target_is_known():
+    rule = {**UNLESS, "when": "target.status == 'open'"}
+    for status, code in (("open", Code.SUCCESS), ("closed", Code.CONFIRMATION_MISSING)):
+        world = {"version": 1, "status": status}
+        tool = sender(resource="case:1", probe=lambda world=world: world)
+        async with runtime_for(tool, policy=Policy.from_data({"rules": [rule]})) as runtime:
+            seen = await runtime.submit(proposal("refund", cents=1), principal())
+        assert seen.code is code, status
+
+
+async def test_ask_unless_lifts_no_denial_and_no_other_question():
+    ask = {"id": "ask", "then": "require_approval", "reason": "So."}
+    deny = {"id": "never", "then": "deny", "reason": "No."}
+    for other, code in ((ask, Code.CONFIRMATION_MISSING), (deny, Code.POLICY_VIOLATION)):
+        policy = Policy.from_data({"rules": [other, UNLESS]})
+        async with runtime_for(sender(), policy=policy) as runtime:
+            seen = await runtime.submit(proposal("refund", cents=1), principal())
+        assert seen.code is code
+
+
+async def test_exception_that_can_not_be_checked_denies():
+    policy = Policy.from_data({"rules": [{**UNLESS, "when": "call.euros <= 50"}]})
+    async with runtime_for(sender(), policy=policy) as runtime:
+        seen = await runtime.submit(proposal("refund", cents=1), principal())
+    assert seen.code is Code.POLICY_VIOLATION
 
 
 async def test_target_that_changes_while_people_decide_voids_the_approval():

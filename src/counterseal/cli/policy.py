@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -10,9 +10,11 @@ import typer
 from typer import Argument, Option
 
 from counterseal.cli.options import AsJson
+from counterseal.cli.project import declared_tools, project_settings_if_any
 from counterseal.cli.render import counted, fail, note, one_line, render, safe
 
 if TYPE_CHECKING:
+    from counterseal.config import Settings
     from counterseal.policy import Policy, PolicyError, PolicyRule
     from counterseal.policy.policy_tests import CaseResult, PolicyTestReport
 
@@ -24,7 +26,10 @@ app = typer.Typer(
 
 Paths = Annotated[
     list[Path] | None,
-    Argument(metavar="PATH", help="Policy files.  [default: the built-in policy]"),
+    Argument(
+        metavar="PATH",
+        help="Policy files.  [default: the policy of the project, else the built-in one]",
+    ),
 ]
 NoDefault = Annotated[bool, Option("--no-default", help="Leave out the built-in rules.")]
 
@@ -40,16 +45,19 @@ def run_tests(
 ) -> None:
     """Run the test cases of a policy.
 
-    Cases are in the policy file under `tests:`, or next to it in NAME.tests.yaml. Exits with 1 if a
-    case fails, and with --require-coverage also if a rule matched in no case.
+    Cases are in the policy file under `tests:`, or next to it in NAME.tests.yaml. A case that names
+    a tool of the project is about its contract. Exits with 1 if a case fails, and with
+    --require-coverage also if a rule matched in no case.
     """
     from counterseal.policy import PolicyError
     from counterseal.policy.policy_files import DEFAULT
     from counterseal.policy.policy_tests import read_cases, run_cases
 
-    policy, own = _load(paths, no_default=no_default)
+    settings = project_settings_if_any()
+    policy, own, files = _load(settings, paths, no_default=no_default)
+    contracts = {one["name"]: one for one in reversed(_contracts(settings))}  # the newest version
     try:
-        cases = read_cases(*(paths or [DEFAULT]))
+        cases = read_cases(*(files or [DEFAULT]), contracts=contracts)
     except PolicyError as error:
         _fail_unread(error)
     if not cases:
@@ -64,26 +72,57 @@ def run_tests(
 
 @app.command("show")
 def show(paths: Paths = None, no_default: NoDefault = False, as_json: AsJson = False) -> None:
-    """List the rules, and the version that decisions refer to."""
-    policy, _ = _load(paths, no_default=no_default)
-    record = {"version": policy.version, "rules": [rule.record() for rule in policy.rules]}
-    render(record, lambda: _rules_page(policy), as_json=as_json)
+    """List the rules, which of them apply to each tool of the project, and the policy's version."""
+    settings = project_settings_if_any()
+    policy, _, _ = _load(settings, paths, no_default=no_default)
+    tools = [_applying(policy, contract) for contract in _contracts(settings)]
+    record: dict[str, Any] = {
+        "version": policy.version,
+        "rules": [rule.record() for rule in policy.rules],
+        "contracts": tools,
+    }
+    render(record, lambda: _rules_page(policy, tools), as_json=as_json)
 
 
-def _load(paths: list[Path] | None, *, no_default: bool) -> tuple[Policy, tuple[PolicyRule, ...]]:
-    """Return the policy, and those of its rules that come from the files."""
+def _load(
+    settings: Settings | None, paths: Sequence[Path] | None, *, no_default: bool
+) -> tuple[Policy, tuple[PolicyRule, ...], Sequence[Path]]:
+    """Return the policy, those of its rules that are not built in, and the files they are in."""
+    from counterseal.config import ConfigError
     from counterseal.policy import Policy, PolicyError
 
-    if not paths:
-        if no_default:
-            fail("--no-default without a file leaves no rules.", "Name a policy file.")
-        return Policy.default(), Policy.default().rules
+    overlays: dict[str, Path] = {}
     try:
-        policy = Policy.load(*paths, default=not no_default)
+        if not paths and settings is not None:
+            paths, overlays = settings.policy_paths(), settings.overlay_paths()
+        if not paths and not overlays and no_default:
+            fail("--no-default without a file leaves no rules.", "Name a policy file.")
+        policy = Policy.load(*(paths or ()), default=not no_default, overlays=overlays)
+    except ConfigError as error:
+        fail(str(error))
     except PolicyError as error:
         _fail_unread(error)
     built_in = set() if no_default else {rule.id for rule in Policy.default().rules}
-    return policy, tuple(rule for rule in policy.rules if rule.id not in built_in)
+    own = tuple(rule for rule in policy.rules if rule.id not in built_in)
+    return policy, own or policy.rules, paths or ()
+
+
+def _contracts(settings: Settings | None) -> list[dict[str, Any]]:
+    """Return the facts of the project's contracts, by name, newest version first."""
+    from counterseal.policy import contract_facts
+
+    records = () if settings is None else declared_tools(settings).records
+    return [contract_facts(record.contract, record.risk) for record in records]
+
+
+def _applying(policy: Policy, contract: dict[str, Any]) -> dict[str, Any]:
+    rules = policy.compile_for(contract).rules
+    return {
+        "tool": contract["name"],
+        "version": contract["version"],
+        "always": [rule.id for rule, settled in rules if settled],
+        "depending_on_call": [rule.id for rule, settled in rules if not settled],
+    }
 
 
 def _fail_unread(error: PolicyError) -> NoReturn:
@@ -97,7 +136,7 @@ def _fail_unread(error: PolicyError) -> NoReturn:
 # Pages and records -------------------------------------------------------------------------------
 
 
-def _rules_page(policy: Policy) -> Iterator[str]:
+def _rules_page(policy: Policy, tools: Sequence[dict[str, Any]]) -> Iterator[str]:
     from counterseal.policy import shown
 
     yield f"version {shown(policy.version)}, {len(policy.rules)} rules"
@@ -105,6 +144,12 @@ def _rules_page(policy: Policy) -> Iterator[str]:
         yield ""
         yield f"{rule.id}: {_decision(rule)}"
         yield from (f"    {label:<8}{one_line(text)}" for label, text in _about(rule))
+    for tool in tools:
+        yield ""
+        yield one_line(f"{tool['tool']} {tool['version']}")
+        yield f"    always  {', '.join(tool['always']) or 'no rule'}"
+        if tool["depending_on_call"]:
+            yield f"    by call {', '.join(tool['depending_on_call'])}"
 
 
 def _report_page(report: PolicyTestReport) -> Iterator[str]:
@@ -170,6 +215,7 @@ def _about(rule: PolicyRule) -> list[tuple[str, str]]:
         ("tools", ", ".join(rule.tools)),
         ("effects", ", ".join(rule.effects)),
         ("when", "" if rule.when.text == "true" else rule.when.text),
+        ("instead", f"of {', '.join(rule.instead_of)}" if rule.instead_of else ""),
         ("reason", rule.reason),
         ("asked", "; ".join(approval_terms(rule.approval)) if rule.approval else ""),
     ]

@@ -1,14 +1,15 @@
 """Read policy files, and layer their rules into a `Policy` with one version.
 
 All problems of a file are reported at once, with their positions. Layers only add rules, and the
-strictest verdict wins, so that no file can loosen what another one demands. The default policy is
-the file `default.yaml` in this folder.
+strictest verdict wins. A rule in an operator's policy file can stand `instead_of` rules before it
+that require approval; contracts and overlays can't loosen anything. The default policy is the file
+`default.yaml` in this folder.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -46,7 +47,9 @@ Place = tuple[str | int, ...]
 """The path of a value in a document."""
 
 _ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
-_RULE_FIELDS: Final = ("id", "when", "then", "reason", "approvers", "approval", "tools", "effects")
+_RULE_FIELDS: Final = (
+    *("id", "when", "then", "reason", "approvers", "approval", "instead_of", "tools", "effects"),
+)
 _WORD: Final = re.compile(r"[A-Za-z]\w*")
 MAX_REASON: Final = 500
 
@@ -164,6 +167,10 @@ def _read_rule(reader: Reader, item: Any, place: Place) -> PolicyRule | None:
     approval = _read_approval(reader, data, place, then)
     approvers = _read_approvers(reader, data, place, then, approval)
     tools = reader.texts(data, place, "tools")
+    instead_of = reader.texts(data, place, "instead_of")
+    if instead_of and then is PolicyVerdict.DENY:
+        message = "a rule that denies outranks the others anyway; remove instead_of"
+        reader.problem((*place, "instead_of"), message)
     if len(reader.problems) > before or then is None or when is None:
         return None
     return PolicyRule(
@@ -173,6 +180,7 @@ def _read_rule(reader: Reader, item: Any, place: Place) -> PolicyRule | None:
         reason=reason,
         approvers=approvers,
         approval=approval,
+        instead_of=instead_of,
         tools=tools,
         effects=effects,
         source=reader.file.source(pointer(*place)),
@@ -281,6 +289,30 @@ def duplicates(rules: Iterable[PolicyRule]) -> list[Problem]:
     return problems
 
 
+def _replacement_problems(rules: Sequence[PolicyRule]) -> Iterator[Problem]:
+    """Yield what is wrong with rules that stand instead of others."""
+    earlier: dict[str, PolicyRule] = {}
+    for rule in rules:
+        for name in rule.instead_of:
+            other = earlier.get(name)
+            if rule.server:
+                fault = "an overlay can't stand instead of other rules"
+                fix = "Write the rule into a policy file of the project."
+            elif other is None:
+                fault = f"instead_of: there is no rule {name!r} before this one"
+                near = get_close_matches(name, earlier, n=1)
+                fix = (
+                    f"Did you mean {near[0]}?" if near else "`counterseal policy show` lists them."
+                )
+            elif other.then is not PolicyVerdict.REQUIRE_APPROVAL:
+                fault = f"instead_of: {name} does not require approval"
+                fix = "Name rules that require approval. A denial can't be lifted."
+            else:
+                continue
+            yield Problem(rule="policy-invalid", message=fault, fix=fix, source=rule.source)
+        earlier[rule.id] = rule
+
+
 DEFAULT: Final = Path(__file__).with_name("default.yaml")
 """The default policy: the effect table as rules."""
 
@@ -348,6 +380,7 @@ def _layer(
         rules += read_overlay_rules(reader, server) if server else read_rules(reader)
         problems += reader.problems
     problems += duplicates(rules)
+    problems += _replacement_problems(rules)
     if problems:
         raise PolicyError(problems)
     return Policy(rules=tuple(rules))

@@ -66,6 +66,8 @@ class PolicyRule:
     """How many people must approve; `contract`: the contract's number, at least one."""
     approval: ApprovalTerms | None = None
     """Pattern, roles and expiry of the approval, as far as the rule sets them."""
+    instead_of: tuple[str, ...] = ()
+    """Rules that require approval and do not count where this one applies: "ask, unless …"."""
     tools: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
     server: str = ""
@@ -100,6 +102,7 @@ class PolicyRule:
             "reason": self.reason,
             "approvers": self.approvers,
             **({"approval": how} if how else {}),
+            **({"instead_of": list(self.instead_of)} if self.instead_of else {}),
             "tools": list(self.tools),
             "effects": list(self.effects),
             **({"server": self.server} if self.server else {}),
@@ -305,6 +308,11 @@ class CompiledPolicy:
         return any(one.rule.then is PolicyVerdict.REQUIRE_APPROVAL for one in live)
 
     @property
+    def rules(self) -> tuple[tuple[PolicyRule, bool], ...]:
+        """The rules that can apply, each with whether it applies to every call."""
+        return tuple((one.rule, one.settled) for one in self._live)
+
+    @property
     def reads_target(self) -> bool:
         """Whether a rule reads the state of the call's target."""
         return TARGET in self.names
@@ -424,29 +432,40 @@ def _decide(
 ) -> PolicyDecision:
     matched: list[_Live] = []
     failed, error, left = None, "", False
+    replaced: set[str] = set()
     for one in rules:
         try:
             if one.settled or one.rule.when.holds(context):
                 matched.append(one)
+                replaced.update(one.rule.instead_of)
         except ExpressionError as failure:
             if before_probe and TARGET in one.rule.when.variables:
                 left = True
+                replaced.update(one.rule.instead_of)  # decided together, when the target is known
             elif failed is None:
                 failed, error = one.rule, str(failure)
     ids = tuple([one.rule.id for one in matched])
     if failed is not None:
         reason = f"The rule {failed.id} can't be checked for this call."
         return PolicyDecision(PolicyVerdict.DENY, failed.id, reason, version, 0, ids, error)
+    if replaced:
+        matched = [one for one in matched if one.rule.id not in replaced]
     if not matched and left:
         reason = "The rules about the target are checked when its state is known."
         return PolicyDecision(PolicyVerdict.ALLOW, AFTER_PROBE, reason, version)
     if not matched:
         reason = "No rule allows this call."
         return PolicyDecision(PolicyVerdict.DENY, NO_RULE, reason, version)
-    # The first of the strictest; among approvals, the first with the most approvers.
+    return _strictest(matched, ids, version)
+
+
+def _strictest(matched: Sequence[_Live], ids: tuple[str, ...], version: str) -> PolicyDecision:
+    """Return the strictest verdict of the rules that apply."""
+    # The first of the strictest; among approvals, the first with the most approvers. A rule that
+    # stands for others comes first: it is the reason why they do not count.
     verdict = max(_STRICTNESS[one.rule.then] for one in matched)
     strictest = [one for one in matched if _STRICTNESS[one.rule.then] == verdict]
-    decisive = max(strictest, key=lambda one: one.terms.approvers)
+    decisive = max(strictest, key=lambda one: (one.terms.approvers, bool(one.rule.instead_of)))
     rule = decisive.rule
     if rule.then is not PolicyVerdict.REQUIRE_APPROVAL:
         return PolicyDecision(rule.then, rule.id, rule.reason, version, 0, ids)

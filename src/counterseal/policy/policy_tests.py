@@ -1,7 +1,8 @@
 """The tests of a policy: cases in its file under `tests:`, or in a file beside it.
 
-A case describes a call. Missing parts come from a standard contract of the effect and a standard
-caller, so that a case states only what its rule is about.
+A case describes a call. A case that names a contract of the project is about that contract; else
+missing parts come from a standard contract of the effect, and always from a standard caller, so
+that a case states only what its rule is about.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _FIELDS: Final = (
     "expect",
 )
 _EXPECTED: Final = ("verdict", "rule", "approvers")
+_NONE: Final[Mapping[str, Mapping[str, Any]]] = {}
 _DERIVED: Final = {"mutates": "effect", "risk_rank": "risk"}
 
 
@@ -123,8 +125,13 @@ def _decided(policy: Policy, case: PolicyCase) -> PolicyDecision:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read_cases(*paths: str | Path) -> tuple[PolicyCase, ...]:
-    """Return the cases of these policy files and of the test files beside them."""
+def read_cases(
+    *paths: str | Path, contracts: Mapping[str, Mapping[str, Any]] = _NONE
+) -> tuple[PolicyCase, ...]:
+    """Return the cases of these policy files and of the test files beside them.
+
+    `contracts` are the facts of the project's contracts by name.
+    """
     cases: list[PolicyCase] = []
     problems: list[Problem] = []
     for path in map(Path, paths):
@@ -135,28 +142,37 @@ def read_cases(*paths: str | Path) -> tuple[PolicyCase, ...]:
             except ContractError as error:
                 problems.extend(error.problems)
                 continue
-            cases += _read_file(reader, own=file == path)
+            cases += _read_file(reader, contracts, own=file == path)
             problems += reader.problems
     if problems:
         raise PolicyError(problems)
     return tuple(cases)
 
 
-def _read_file(reader: Reader, *, own: bool) -> list[PolicyCase]:
+def _read_file(
+    reader: Reader, contracts: Mapping[str, Mapping[str, Any]], *, own: bool
+) -> list[PolicyCase]:
     known = ("rules", "tests") if own else ("tests",)
     document = reader.mapping(reader.file.data, (), "a policy" if own else "a test file", known)
     listed = reader.items(document.get("tests", []), ("tests",), "tests")
-    cases = [_read_case(reader, item, ("tests", i)) for i, item in enumerate(listed)]
+    cases = [_read_case(reader, item, ("tests", i), contracts) for i, item in enumerate(listed)]
     return [case for case in cases if case is not None]
 
 
-def _read_case(reader: Reader, item: Any, place: Place) -> PolicyCase | None:
+def _read_case(
+    reader: Reader, item: Any, place: Place, contracts: Mapping[str, Mapping[str, Any]]
+) -> PolicyCase | None:
     before = len(reader.problems)
     data = reader.mapping(item, place, "a case", _FIELDS)
     if not data:
         return None
     name = reader.text(data, place, "name", "Say in a few words what is expected.")
-    contract = _read_contract(reader, _section(reader, data, place, "contract"), place)
+    given = _section(reader, data, place, "contract")
+    declared = contracts.get(str(given.get("name")))
+    if declared is None:
+        contract = _read_contract(reader, given, place)
+    else:
+        contract = _declared_contract(reader, given, declared, place)
     facts = _read_facts(reader, data, place, contract)
     verdict, rule, approvers = _read_expectation(reader, data, place)
     if len(reader.problems) > before or verdict is None:
@@ -205,6 +221,18 @@ def _read_contract(reader: Reader, given: Mapping[str, Any], place: Place) -> di
             wanted = {str: "a text", int: "a number", bool: "true or false", list: "a list"}
             reader.problem((*here, field), f"{field} must be {wanted[type(stock[field])]}")
     return {**stock, **given}
+
+
+def _declared_contract(
+    reader: Reader, given: Mapping[str, Any], declared: Mapping[str, Any], place: Place
+) -> dict[str, Any]:
+    """Return the facts of a contract of the project. A case can't say anything else of it."""
+    for field, value in given.items():
+        if field in declared and value != declared[field]:
+            message = f"{field} of {declared['name']} is {declared[field]!r} in this project"
+            fix = "Leave it out, or give the contract another name."
+            reader.problem((*place, "contract", field), message, fix)
+    return dict(declared)
 
 
 def _read_facts(

@@ -136,3 +136,77 @@ def test_built_in_policy_is_shown_when_none_is_named(run):
     stdout = run("policy", "show").stdout
     assert "default.meta: deny\n    effects meta" in stdout
     assert "default.contract: require_approval, as many approvers as the contract says" in stdout
+
+
+# In a project ------------------------------------------------------------------------------------
+
+EFFECT = "external_notification\nconsequence: A letter about {order_id} is sent."
+RULES = """\
+rules:
+  - {id: at-night, when: now.getHours() < 6, then: deny, reason: Nobody is here.}
+tests:
+  - name: a letter
+    contract: {name: send_letter}
+    expect: {verdict: require_approval, rule: default.external}
+  - {name: at night, contract: {name: send_letter}, now: "2026-01-01T03:00:00Z", expect: deny}
+"""
+CONTRADICTION = "  - {name: x, contract: {name: send_letter, effect: draft}, expect: allow}\n"
+
+
+@pytest.fixture
+def project(write, good):
+    write("counterseal.toml", "[tools]\npaths = ['tools']\n[policy]\npaths = ['rules.yaml']\n")
+    letter = good.replace("find_order", "send_letter").replace("read_only", EFFECT)
+    write("tools/letter.yaml", letter)
+    write("rules.yaml", RULES)
+
+
+def test_policy_of_the_project_is_shown_with_the_rules_of_each_tool(run, project):
+    data = json.loads(run("policy", "show", "--json").stdout)
+    assert data["rules"][-1]["id"] == "at-night"
+    (tool,) = data["contracts"]
+    assert tool == {
+        "tool": "send_letter",
+        "version": "1.0.0",
+        "always": ["default.external", "default.contract"],
+        "depending_on_call": ["at-night"],
+    }
+    assert run("policy", "show").stdout.endswith(
+        "send_letter 1.0.0\n    always  default.external, default.contract\n    by call at-night\n"
+    )
+
+
+def test_policy_of_the_project_is_tested_with_its_contracts(run, project):
+    result = run("policy", "test", "--require-coverage")
+    assert result.stdout.splitlines()[:2] == ["PASS a letter", "PASS at night"]
+    assert (result.exit_code, "1 of 1 rules matched" in result.stdout) == (0, True)
+
+
+def test_case_that_says_something_else_of_a_contract_is_refused(run, project, write):
+    write("rules.yaml", RULES + CONTRADICTION)
+    result = run("policy", "test")
+    assert result.exit_code == 1
+    assert "effect of send_letter is 'external_notification' in this project" in result.stderr
+
+
+def test_broken_setting_of_the_project_is_named(run, project, write):
+    write("counterseal.toml", "[policy]\npaths = ['none.yaml']\n")
+    result = run("policy", "show")
+    assert result.exit_code == 2
+    assert "policy.paths: 'none.yaml' does not exist" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("then: allow, instead_of: [default.externl]", "there is no rule 'default.externl' before"),
+        ("then: allow, instead_of: [default.meta]", "default.meta does not require approval"),
+        ("then: allow, instead_of: [a]", "there is no rule 'a' before this one"),
+        ("then: deny, instead_of: [default.external]", "remove instead_of"),
+    ],
+)
+def test_exception_to_a_rule_that_can_not_be_lifted_is_refused(run, write, rule, message):
+    write("policy.yaml", f"rules:\n  - {{id: a, {rule}, reason: x}}\n")
+    result = run("policy", "show", "policy.yaml")
+    assert result.exit_code == 1
+    assert message in result.stderr
