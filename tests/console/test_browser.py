@@ -15,7 +15,7 @@ async def decide(page, button):
     await page.get_by_role("button", name=button, exact=True).click()
 
 
-async def test_somebody_signs_in_and_out(bank, visitor):
+async def test_a_user_signs_in_and_out(bank, visitor):
     page = await visitor()
     await page.goto("/approvals?tool=refund")
     await expect(page).to_have_title(re.compile("Sign in"))
@@ -120,7 +120,7 @@ async def test_an_open_inbox_and_its_second_tab_stay_current(bank, visitor):
     await expect(second.locator(".kill")).to_have_count(0)
 
 
-async def test_what_somebody_else_decides_takes_the_forms_away(bank, visitor):
+async def test_a_decision_by_another_approver_removes_the_forms(bank, visitor):
     approval_id = await bank.notice()
     ann, bob = await visitor("ann"), await visitor("bob")
     for page in (ann, bob):
@@ -204,7 +204,7 @@ async def test_without_javascript_people_read_and_decide(bank, visitor):
     assert await bank.status(two) == "rejected"
 
 
-async def test_somebody_changes_the_tenant_and_pages_of_the_other_say_so(bank, visitor):
+async def test_a_user_switches_the_tenant_and_open_pages_of_the_other_say_so(bank, visitor):
     here, there = await bank.notice(), await bank.notice(tenant="zeta")
     page = await visitor("eve")
     await expect(page.locator(f"[data-row={here}]")).to_be_visible()

@@ -115,7 +115,7 @@ async def test_a_call_of_a_stopped_tool_is_not_approved(bank, ann):
     assert await bank.status(approval_id) == "rejected"
 
 
-async def test_nobody_approves_a_stopped_tool_by_another_way(bank):
+async def test_a_stopped_tool_can_not_be_approved_by_another_route(bank):
     approval_id = await bank.notice()
     bob = Voter(user="bob", tenant="acme", roles=frozenset({"approver"}))
     await stop(bank)

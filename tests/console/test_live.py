@@ -124,7 +124,7 @@ async def test_when_the_server_stops_streams_end(bank, ann):
     assert (await ann.get(STREAM)).status_code == 503
 
 
-async def test_when_the_last_page_is_closed_nobody_asks_the_store_any_more(bank, ann):
+async def test_when_the_last_page_is_closed_the_store_is_not_polled_any_more(bank, ann):
     async with listening(ann) as event:
         await marks(event)
         assert bank.broker.latest("acme")

@@ -304,7 +304,7 @@ async def test_a_client_that_never_ends_its_form_is_not_waited_for(bank, monkeyp
     writer.close()
 
 
-async def test_no_header_is_made_of_what_somebody_sends(bank, ann):
+async def test_no_response_header_is_made_from_user_input(bank, ann):
     approval_id = await bank.notice()
     for path in (f"/approvals/{approval_id}%0d%0aX-Evil:%201/decision", "/a%0d%0aX-Evil:%201"):
         answer = await ann.get(path)

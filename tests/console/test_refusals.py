@@ -32,7 +32,7 @@ def check_page(answer):
     assert "<h1>" in answer.text
 
 
-async def test_whatever_nobody_answers_to_is_a_page_of_ours(bank, ann):
+async def test_an_unknown_path_is_answered_with_a_page_of_the_console(bank, ann):
     async with client_of(bank) as stranger:
         for (method, path), allowed in BY_ANOTHER_METHOD.items():
             for client in (ann, stranger):

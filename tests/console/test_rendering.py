@@ -37,7 +37,7 @@ def test_json_is_shown_in_colours_and_never_as_markup(value):
         assert json.loads(unescape(plain)) == value
 
 
-def test_what_nobody_sees_is_spelt_out():
+def test_invisible_characters_are_spelt_out():
     assert rendered("{{ it }}", it="gro.elpmaxe\u202e") == "gro.elpmaxe[U+202E]"
     assert rendered("{{ it }}", it="a\nb\0c") == "a[U+000A]b[U+0000]c"
     assert lines("a\nb\u200b") == "a\nb[U+200B]"

@@ -20,7 +20,7 @@ async def sent(client, path, page="/", **fields):
     return await client.post(path, data={"csrf": token, **fields})
 
 
-async def test_whoever_is_not_signed_in_is_led_to_the_door_and_back(bank):
+async def test_a_visitor_is_redirected_to_sign_in_and_back(bank):
     async with client_of(bank) as client:
         answer = await client.get("/approvals?tool=send_notice")
         assert answer.status_code == 303
@@ -46,7 +46,7 @@ async def test_whoever_is_not_signed_in_is_led_to_the_door_and_back(bank):
         "\t//evil.example",
     ],
 )
-async def test_nobody_is_led_out_of_the_house(bank, target):
+async def test_signing_in_redirects_to_no_other_site(bank, target):
     async with client_of(bank) as client:
         answer = await client.post("/sign-in", data={**FORM, "next": target})
         assert answer.headers["location"] == "/"
@@ -119,7 +119,7 @@ async def test_signing_out_everywhere_ends_all_sessions(bank):
         assert (await other.get("/")).status_code == 303
 
 
-async def test_a_session_ends_when_nothing_is_heard_and_a_page_that_looks_is_nobody(bank, ann):
+async def test_an_idle_session_ends_and_polling_of_a_page_does_not_extend_it(bank, ann):
     live = {"Counterseal-Live": "1"}
     bank.clock.advance(1800)
     for headers in (live, {}):
@@ -181,7 +181,7 @@ async def test_a_form_from_another_page_is_not_taken_even_with_the_token(bank, a
 # --- tenants --------------------------------------------------------------------------------------
 
 
-async def test_somebody_of_two_tenants_changes_between_them(bank):
+async def test_a_user_of_two_tenants_switches_between_them(bank):
     here, there = await bank.notice(), await bank.notice(tenant="zeta")
     async with client_of(bank, "eve") as eve:
         assert (await eve.get(f"/approvals/{here}")).status_code == 200
@@ -195,7 +195,7 @@ async def test_somebody_of_two_tenants_changes_between_them(bank):
         assert (await eve.post(f"/approvals/{there}/decision", data=told)).status_code == 403
 
 
-async def test_nobody_changes_into_a_tenant_where_they_have_no_role(bank, ann):
+async def test_a_user_can_not_switch_to_a_tenant_without_a_role(bank, ann):
     for tenant in ("zeta", "*", "", "acme\r\nX: y"):
         answer = await sent(ann, "/tenant", tenant=tenant)
         assert (answer.status_code, "set-cookie" in answer.headers) == (404, False)

@@ -60,7 +60,7 @@ def test_the_scale_ends_at_a_round_number(highest, unit, top):
     assert chart([highest], 0, 1, unit).top == top
 
 
-def test_whoever_does_not_see_a_chart_is_told_what_it_shows():
+def test_a_chart_has_a_text_that_says_what_it_shows():
     said = chart([None, 0.25, 0.5], 0, 3600, "ratio").summary
     assert said.endswith("between 25 % and 50 %, 50 % at the end.")
     assert chart([None], 0, 3600, "ratio").summary.endswith("nothing to count.")

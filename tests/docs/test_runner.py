@@ -165,7 +165,7 @@ def test_console_block_without_a_command_is_refused(run):
 
 def test_command_in_the_background_is_waited_for_until_it_says_what_the_page_shows(run):
     folder = run(
-        "```console\n$ sleep 0.2; echo ready; touch up; sleep 100 &\nready\n...\n$ ls\nup\n```\n"
+        "```console\n$ sleep 0.2; touch up; echo ready; sleep 100 &\nready\n...\n$ ls\nup\n```\n"
     )
     assert (folder / "up").exists()
 
@@ -176,7 +176,7 @@ def test_command_in_the_background_that_ends_without_a_word_fails(run):
 
 
 def test_nothing_goes_on_after_its_page(run):
-    folder = run("```console\n$ echo $$; exec sleep 100 &\n...\n$ cat .job-* > pid\n```\n")
+    folder = run("```console\n$ echo $$; exec sleep 100 &\n…\n$ cat .job-* > pid\n```\n")
     pid = int((folder / "pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

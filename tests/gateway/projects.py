@@ -241,7 +241,9 @@ async def connected(
     """The SDK's client before a gateway that is reached over HTTP."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = httpx2.Timeout(PATIENCE)
-    async with httpx2.AsyncClient(trust_env=False, headers=headers, timeout=timeout) as http:
+    async with httpx2.AsyncClient(
+        trust_env=False, verify=False, headers=headers, timeout=timeout
+    ) as http:
         transport = streamable_http_client(url, http_client=http)
         async with Client(transport, mode=mode, **options) as client:
             yield client

@@ -147,7 +147,7 @@ class Served:
         options: dict[str, Any] = {"headers": headers, "timeout": httpx2.Timeout(PATIENCE)}
         if self.elicitation is not None:
             options["transport"] = _Declaring(self.elicitation)
-        async with httpx2.AsyncClient(trust_env=False, **options) as http:
+        async with httpx2.AsyncClient(trust_env=False, verify=False, **options) as http:
             yield http
 
     async def session(self, http: httpx2.AsyncClient, **capabilities: Any) -> dict[str, str]:
@@ -263,7 +263,7 @@ class _Declaring(httpx2.AsyncHTTPTransport):
     """Changes what a client says in its requests about the elicitation that it can do."""
 
     def __init__(self, elicitation: dict[str, Any]) -> None:
-        super().__init__(trust_env=False)
+        super().__init__(trust_env=False, verify=False)
         self._elicitation = elicitation
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

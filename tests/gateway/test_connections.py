@@ -163,7 +163,7 @@ def reset(writer):
     writer.transport.abort()
 
 
-async def test_dead_connections_delay_nobody():
+async def test_dead_connections_delay_no_request():
     """Clients send pipelined requests and vanish, while others wait for their own answers.
 
     Every other request is answered while the requests of the dead still wait.
@@ -183,7 +183,7 @@ async def test_dead_connections_delay_nobody():
         assert await world.answer("/after") == b"/after x"
 
 
-async def test_a_client_that_reads_nothing_delays_nobody():
+async def test_a_client_that_reads_nothing_delays_no_other():
     """Each of the first requests has an answer that its client never reads."""
     large = b"z" * 4_000_000
 

@@ -108,7 +108,7 @@ async def test_call_under_way_ends_as_it_began_and_the_next_is_refused(project, 
     assert faulty.calls == ["look a", "pay "]
 
 
-async def test_new_tool_is_quarantined_and_one_that_nobody_describes_is_hidden(tmp_path, faulty):
+async def test_new_tool_is_quarantined_and_one_without_an_overlay_entry_is_hidden(tmp_path, faulty):
     faulty.has(definition("look"))
     project = project_before(tmp_path / "project", up=faulty)
     faulty.has(definition("look"), definition("pay"), definition("secretly"))
@@ -132,7 +132,7 @@ async def test_tools_that_swap_their_schemas_are_both_quarantined(tmp_path, faul
         assert held(gateway) == {"look": "changed", "pay": "changed"}
 
 
-async def test_characters_that_nobody_sees_are_shown_to_whoever_accepts(project, faulty):
+async def test_invisible_characters_are_shown_to_the_person_who_accepts(project, faulty):
     faulty.has(definition("look", "Does something.\u200b\U000e0041"), definition("pay"))
     async with project.gateway() as gateway:
         assert held(gateway) == {"look": "changed"}

@@ -88,7 +88,7 @@ def of_2025():
         yield
 
 
-async def test_nobody_ends_what_another_follows(tmp_path):
+async def test_a_session_can_not_end_what_another_session_follows(tmp_path):
     async with passing(tmp_path, "good") as callers, callers.client() as one:
         await one.session.subscribe_resource(URI)
         async with callers.client() as other:
@@ -130,7 +130,7 @@ async def test_a_server_without_tools_is_listed_once_and_not_in_trouble(tmp_path
     assert "could not be listed" not in caplog.text
 
 
-async def test_words_of_lists_hold_nothing_that_nobody_sees(tmp_path):
+async def test_texts_of_lists_hold_no_invisible_characters(tmp_path):
     async with passing(tmp_path, "good") as callers, callers.client() as client:
         [one] = (await client.list_resources()).resources
         assert one.description == "What it is."

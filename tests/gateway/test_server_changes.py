@@ -151,7 +151,7 @@ async def test_a_stream_ends_in_good_order_when_the_server_stops():
             assert [event async for event in events] == []
 
 
-async def test_a_client_that_does_not_listen_holds_up_nobody(monkeypatch):
+async def test_a_client_that_does_not_listen_delays_no_other(monkeypatch):
     async def never(**_):
         await asyncio.Event().wait()
 

@@ -21,7 +21,7 @@ async def served():
 @pytest.fixture
 async def client(served):
     url = served.url.removesuffix("/mcp")
-    async with httpx.AsyncClient(base_url=url, timeout=30.0) as opened:
+    async with httpx.AsyncClient(base_url=url, timeout=30.0, verify=False) as opened:
         yield opened
 
 

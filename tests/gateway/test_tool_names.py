@@ -29,7 +29,7 @@ def test_two_tools_of_one_server_are_told_apart_as_well():
     )
 
 
-def test_what_nobody_accepted_gives_way_to_what_somebody_did():
+def test_accepted_tool_keeps_its_name_beside_one_that_was_not_accepted():
     names = ToolNames([])
     assert names.claim("pay", "stranger", "pay", accepted=False) == ""
     assert names.claim("pay", "one", "pay", accepted=True) == ""

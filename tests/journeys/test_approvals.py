@@ -225,7 +225,7 @@ async def refused(runtime, approval_id, voter, choice="approve", **more):
     return found.value.why
 
 
-async def test_nobody_approves_a_call_of_their_own_and_nobody_votes_twice(open_office, office):
+async def test_a_requester_can_not_approve_and_an_approver_votes_once(open_office, office):
     runtime = await open_office(TWO)
     it = await asked(runtime)
     assert await refused(runtime, it, person("u_1")) == "requester"
@@ -337,7 +337,7 @@ async def test_who_changes_an_argument_asks_something_else_and_takes_the_first_b
     assert void.body["approval_id"] == second
 
 
-async def test_another_callers_question_under_the_same_key_ends_nobodys_request(open_office):
+async def test_another_callers_request_under_the_same_key_ends_no_request(open_office):
     runtime = await open_office(RESUBMIT)
     first = await asked(runtime)
     await runtime.submit(letter("k"), agent(user="u_2"))
@@ -418,7 +418,7 @@ async def test_a_hostile_comment_reaches_a_model_as_one_short_harmless_line(open
     assert all(len(line) < 600 for line in seen.for_model().splitlines())
 
 
-async def test_nobody_answered_in_time(open_office, clock):
+async def test_a_request_without_a_decision_in_time_expires(open_office, clock):
     runtime = await open_office()
     it = await asked(runtime)
     clock.advance(600)
@@ -561,7 +561,7 @@ async def test_every_step_is_on_record_with_who_and_when_in_a_chain_that_holds(
     assert report.ok, report
 
 
-async def test_a_no_and_nobodys_answer_are_on_record(open_office, clock):
+async def test_a_rejection_and_an_expiry_are_on_record(open_office, clock):
     runtime = await open_office()
     first = await asked(runtime)
     await runtime.approvals.decide(first, person("alice"), "reject", comment="ghp_" + "a1B2" * 9)

@@ -346,7 +346,9 @@ async def test_a_worker_without_the_tool_leaves_an_approved_call_to_others(
     assert len(office.sent) == 1
 
 
-async def test_what_nobody_could_carry_out_ends_with_its_request(worker, store, clock, ring):
+async def test_a_call_that_no_worker_could_execute_ends_with_its_request(
+    worker, store, clock, ring
+):
     it = await asked(worker())
     await approve(worker(), it)
     clock.advance(601)
@@ -532,7 +534,9 @@ async def test_people_are_told_where_to_decide_and_by_whom_they_are_told(telling
     assert signature == expected.hexdigest()
 
 
-async def test_who_knows_nobody_to_tell_leaves_it_to_who_does(telling, worker, hook, clock):
+async def test_a_worker_without_a_hook_leaves_notifying_to_one_that_has_it(
+    telling, worker, hook, clock
+):
     await asked(telling)
     assert await reconcile(worker()) == {"resting": 1}
     clock.advance(61)
@@ -581,7 +585,7 @@ async def test_who_never_takes_it_is_a_matter_for_an_operator(worker, hook, stor
     assert len(hook.told) == 10
 
 
-async def test_nobody_is_told_of_what_is_decided_or_over(telling, hook, clock):
+async def test_no_notification_is_sent_for_a_request_that_is_decided_or_over(telling, hook, clock):
     first, second = await asked(telling, "k1"), await asked(telling, "k2")
     await telling.approvals.decide(first, person("alice"), "reject")
     clock.advance(600)
@@ -590,7 +594,7 @@ async def test_nobody_is_told_of_what_is_decided_or_over(telling, hook, clock):
     assert first != second
 
 
-async def test_a_hook_that_is_not_there_keeps_nobody_from_asking(worker, hook, clock):
+async def test_a_missing_hook_does_not_prevent_requests(worker, hook, clock):
     webhook = Webhook(url=hook.url, secret=SECRET)
     hook.shutdown()
     hook.server_close()

@@ -409,7 +409,7 @@ async def test_easier_terms_written_into_the_table_are_not_those_that_are_asked(
 
 
 @pytest.mark.parametrize("sealing", [True, False])
-async def test_nobody_is_shown_another_call_than_the_one_that_would_be_made(
+async def test_an_approver_is_shown_exactly_the_call_that_would_be_made(
     open_office, office, write, ring, sealing
 ):
     """Not even where there is no key to seal it with."""
@@ -514,7 +514,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("form", GARBAGE)
-async def test_a_row_that_somebody_scribbled_in_breaks_nothing(open_office, office, write, form):
+async def test_a_row_with_altered_content_breaks_nothing(open_office, office, write, form):
     runtime = await open_office(keys=None)
     approval_id = await asked(runtime)
     write(approval_id, **GARBAGE[form])

@@ -109,7 +109,7 @@ def links(folder, tenant="acme"):
 
 
 @pytest.mark.slow
-def test_what_nobody_touched_is_intact_and_the_tail_is_unsealed(folder):
+def test_an_untouched_log_is_intact_and_its_tail_is_unsealed(folder):
     events = len(links(folder))
     text = counterseal(folder, "audit", "verify")
     acme, zeta = text.splitlines()

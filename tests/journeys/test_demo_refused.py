@@ -29,7 +29,7 @@ def test_a_port_that_is_taken(tmp_path):
     assert not (tmp_path / "home" / "processes.json").exists()
 
 
-def test_a_folder_that_is_somebody_elses_is_left_alone(tmp_path):
+def test_a_folder_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "letter.txt").write_text("Dear all,")
     said = refused(finished(tmp_path, "--auto", "--fresh"))
     assert "no home of this demo. Give another --home." in said

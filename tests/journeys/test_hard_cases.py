@@ -380,7 +380,7 @@ async def test_an_unknown_outcome_is_a_persons_to_find_out():
     assert again.retry_after is None
 
 
-def test_a_tenant_has_no_budget_that_nobody_keeps():
+def test_a_tenant_budget_of_seconds_or_retries_is_refused():
     with pytest.raises(ValueError, match="seconds and retries"):
         Tenant(budgets=Budgets(seconds=1))
 
@@ -398,7 +398,7 @@ async def test_a_probe_may_need_a_credential_and_does_not_show_it():
     assert packet.before == {"version": "v1", "debug": "[secret.pw]"}
 
 
-async def test_an_approval_is_for_whoever_asked():
+async def test_an_approval_holds_only_for_the_principal_that_requested_it():
     made = fake_tool("send", effect="external_notification", input_schema=SCHEMA, consequence="So.")
     runtime = runtime_for(made)
     runtime.register(grants=[Grant(agent="other", tool="send")])
@@ -592,7 +592,7 @@ async def test_trying_one_door_after_another_escalates():
     assert [one.response.escalate for one in seen] == [False, False, True, True]
 
 
-async def test_a_clock_that_went_forward_and_back_locks_nobody_out():
+async def test_a_clock_that_went_forward_and_back_blocks_no_call():
     clock = FakeClock()
     limits = {"rate_limits": {"window_sec": 3600, "max_requests": 49}}
     runtime = runtime_for(fake_tool(runtime=limits), clock=clock)
@@ -614,7 +614,7 @@ async def test_names_from_a_model_are_kept_without_their_escapes():
     assert isinstance(seen.envelope()["tool_identity"]["call_id"], str)
 
 
-async def test_an_implicit_run_ends_when_nobody_used_it_for_a_while():
+async def test_an_implicit_run_ends_when_it_is_idle_for_a_while():
     clock = FakeClock()
     runtime = runtime_for(fake_tool(budget=1), clock=clock)
     proposal = Proposal(tool="look_up", arguments={})

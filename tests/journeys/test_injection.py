@@ -135,7 +135,7 @@ KNOWN = ("look_up", "nothing")
 @given(
     name=st.text(min_size=1, max_size=512).filter(lambda name: name not in ("look_up", "nothing"))
 )
-async def test_a_name_that_is_nobodys_is_told_on_one_line(name):
+async def test_an_unknown_name_is_reported_on_one_line(name):
     RUNTIME.store = MemoryStore()  # so that none of them is one too many
     strange = await RUNTIME.submit(ask(name, run_id="names"), someone())
     plain = await RUNTIME.submit(ask("nothing", run_id="names"), someone())

@@ -278,7 +278,7 @@ async def test_who_insists_on_going_away_leaves_nothing_half_done_either(what, l
     assert entry_of(runtime) == (left, None)
 
 
-async def test_the_end_waits_for_whoever_is_writing_down_what_was_done():
+async def test_closing_waits_for_outcomes_that_are_being_written():
     runtime = runtime_for(fake_tool("save", effect="draft"))
     runtime.store = SlowStore("settle", in_a_thread)
     async with runtime:

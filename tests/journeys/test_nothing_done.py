@@ -141,7 +141,7 @@ def mail(*rules, probe=lambda case_id: {"version": 1, "address": "a@example.org"
     return send_mail
 
 
-async def test_nobody_is_asked_about_a_call_that_does_not_fit_its_target():
+async def test_no_approval_is_requested_for_a_call_that_does_not_fit_its_target():
     (seen,) = await submit(mail(ON_FILE), {"case_id": "c_1", "address": "evil@example.net"})
     assert seen.code is Code.SEMANTIC_INVALIDITY
     assert seen.approval_id is None

@@ -328,7 +328,7 @@ async def test_what_is_escalated_is_neither_retried_nor_repaired(lists):
         assert (len(made.calls), fed) == (1, [])
 
 
-async def test_what_nobody_knows_the_outcome_of_is_left_to_a_person():
+async def test_an_unknown_outcome_without_a_probe_is_left_to_a_person():
     made = fake_tool("save", HANG, effect="draft", timeout_ms=20, max_retries=5)
     runtime = runtime_for(made)
     seen = [

@@ -201,7 +201,7 @@ async def test_steps_that_are_not_taken_are_not_seen_by_later_ones(retrieval):
     assert fates(plan) == ["reject", "correct", "drop", "keep"]
 
 
-async def test_step_that_nobody_can_make_sense_of_is_rejected_and_not_pruned(retrieval):
+async def test_step_that_is_invalid_is_rejected_and_not_pruned(retrieval):
     runtime = runtime_for(retrieval[0])
     plan = await runtime.plan([bundle("a"), bundle("b", subquestion_id="q1")], someone())
     assert fates(plan) == ["correct", "reject"], "it may have meant subquestion_id"

@@ -397,7 +397,9 @@ async def test_a_world_that_is_otherwise_goes_on_the_operators_list(worker, stor
     assert await people.list() == []
 
 
-async def test_what_somebody_has_changed_since_is_neither_verified_nor_wrong(worker, store, bank):
+async def test_a_resource_changed_by_another_party_is_neither_verified_nor_wrong(
+    worker, store, bank
+):
     runtime = worker(probe=bank.account, version_from="/charged", **LOOKED_AT)
     await runtime.submit(ask(1), someone())
     bank.charges.update(later=9, last=8)  # version 3: two more than what the call has left
@@ -620,7 +622,7 @@ async def test_an_approval_comes_back_when_nothing_was_done(worker, store, bank,
 # --- what an audit found --------------------------------------------------------------------------
 
 
-async def test_nobody_does_beside_a_thread_what_it_may_still_do(store, clock):
+async def test_a_call_is_not_repeated_while_its_thread_may_still_run(store, clock):
     begun, go_on, effects = threading.Event(), threading.Event(), []
 
     @tool(
@@ -717,7 +719,7 @@ async def test_a_worker_of_another_version_leaves_a_reversal_to_others(worker, s
     assert await Reconciler(runtime).once() == {"compensated": 1}
 
 
-async def test_work_for_a_tool_that_nobody_holds_goes_on_the_operators_list(
+async def test_work_for_a_tool_that_no_worker_has_goes_on_the_operators_list(
     worker, store, bank, clock
 ):
     runtime = worker(refund_tool(bank), compensation_tool="refund")

@@ -28,7 +28,7 @@ def rules_of(observation):
 
 
 @pytest.mark.parametrize("level", ["low", "medium", "high"])
-async def test_internal_change_below_critical_asks_nobody(level):
+async def test_internal_change_below_critical_needs_no_approval(level):
     tool = fake_tool("update_case", {"ok": True}, **UPDATE)
     async with runtime_for(tool) as runtime:
         observation = await runtime.submit(proposal(), principal(risk_level=level))
@@ -47,7 +47,7 @@ async def test_internal_change_at_critical_asks_and_keeps_the_level_until_it_is_
     assert (again.code, len(tool.calls)) == (Code.SUCCESS, 1)
 
 
-async def test_repeat_at_critical_is_answered_from_the_ledger_and_asks_nobody_again():
+async def test_repeat_at_critical_is_answered_from_the_ledger_without_another_approval():
     tool = fake_tool("update_case", {"ok": True}, **UPDATE)
     async with runtime_for(tool) as runtime:
         await runtime.submit(proposal(), principal())

@@ -608,7 +608,7 @@ async def test_another_turn_between_decision_and_admission_counts_as_a_change():
     assert window.act.calls == []
 
 
-async def test_the_same_key_in_another_run_disturbs_nobody():
+async def test_a_variable_set_in_another_run_changes_nothing():
     async def elsewhere(window):
         arguments = {"key": "x", "value": False}
         await window.runtime.submit(ask("set", arguments, run_id="run_2"), someone())

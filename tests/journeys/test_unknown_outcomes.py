@@ -223,7 +223,7 @@ async def test_a_destination_that_can_not_be_asked_has_not_said_no():
     assert len(bank.asked) == 1
 
 
-async def test_a_preview_asks_nobody_and_settles_nothing():
+async def test_a_preview_requests_no_approval_and_settles_nothing():
     asked, bank = [], Bank(TimeoutError())
 
     def look():
@@ -345,7 +345,7 @@ async def test_a_tool_that_ignores_its_cancellation_is_left_behind():
     assert ended == [1]
 
 
-async def test_a_thread_can_see_that_nobody_waits():
+async def test_a_thread_can_see_that_its_call_has_timed_out():
     seen = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -251,7 +251,7 @@ async def test_a_plain_change_is_looked_up_by_its_admission_alone():
 
 
 @pytest.mark.parametrize("needs", ["approval", "probe", "rule"])
-async def test_it_is_looked_up_before_anybody_is_asked(needs):
+async def test_the_ledger_is_read_before_an_approval_is_requested(needs):
     more = {
         "approval": {"effect": "external_notification"},
         "probe": {"effect": "draft", "probe": lambda: {"version": 1}},
@@ -327,7 +327,7 @@ async def test_a_rejected_approval_ends_it():
     assert tool.calls == []
 
 
-async def test_nobody_is_asked_to_approve_what_could_not_run():
+async def test_no_approval_is_requested_for_a_call_that_could_not_run():
     tool = fake_tool("delete_case", effect="irreversible")
     runtime = runtime_for(tool)
     seen = await runtime.submit(ask("delete_case"), someone())

@@ -133,7 +133,7 @@ async def test_a_rate_begins_anew_after_a_clock_was_set_back(store, make, interv
 
 
 @pytest.mark.parametrize("status", EntryStatus)
-async def test_a_key_that_nobody_has_looked_up_must_be_new(store, make, snapshot, status):
+async def test_a_key_that_was_not_looked_up_must_be_new(store, make, snapshot, status):
     first = await store.admit(make.admit(entry=make.entry(), takes_over=NEW_KEY))
     assert first.refused is None
     await store.settle(make.settle(entry=make.done(first.entry, status=status)))

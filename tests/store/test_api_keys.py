@@ -6,7 +6,7 @@ from counterseal.registry import Registry
 from counterseal.registry.identities import IssuedKey
 
 
-async def test_key_is_issued_and_revoked_for_whoever_shares_the_store(store):
+async def test_key_is_issued_and_revoked_for_every_process_on_the_store(store):
     here, there = Registry(), Registry()
     operator = Operator(store, here, by="u_1")
     holder = Principal(tenant="äcme", agent="bot", user="u_7", roles=["desk"], scopes=["a", "b"])

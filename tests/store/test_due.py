@@ -64,7 +64,7 @@ async def test_there_is_one_of_a_kind_for_a_key(store, make, scheduled):
     assert len(await store.events("acme")) == 3
 
 
-async def test_work_that_nobody_put_down_is_nowhere(store, scheduled):
+async def test_work_that_was_not_scheduled_is_not_found(store, scheduled):
     await scheduled()
     assert await store.find_due("acme", DueKind.VERIFY, "k2") is None
     assert await store.find_due("acme", DueKind.EXECUTE, "k") is None
@@ -91,7 +91,7 @@ async def test_a_claim_can_be_narrowed_to_tools_and_to_what_has_waited_long(clai
     assert [work.key for work in await claim(lapsed_for=-1)] == ["a"]
 
 
-async def test_work_that_nobody_serves_is_in_nobodys_way(store, make, claim, scheduled):
+async def test_work_that_no_worker_serves_delays_no_other_work(store, make, claim, scheduled):
     for number in range(40):
         await scheduled(f"a{number}", tool="send")
     for key in ("b", "c"):
@@ -153,7 +153,7 @@ async def test_work_can_be_put_off(store, claim, scheduled):
     assert (again.fence, again.tries) == (2, 2)
 
 
-async def test_work_that_failed_is_an_operators_until_somebody_ends_it(
+async def test_failed_work_stays_on_the_operators_list_until_it_is_ended(
     store, make, claim, scheduled
 ):
     await scheduled()

@@ -194,7 +194,7 @@ async def test_what_tells_of_an_erasure_is_never_erased(store, make):
     check_chain(await log_of(store))
 
 
-async def test_events_are_erased_in_batches_whoever_they_are_of(store, make):
+async def test_events_of_all_tenants_are_erased_in_batches(store, make):
     for tenant, count in (("b", 3), ("a", 4), ("c", 1)):
         await record(store, make, count, tenant)
     batch = EVERYTHING._replace(limit=3)

@@ -44,7 +44,7 @@ async def test_other_arguments_are_another_question(store, make):
     assert (await store.recall("acme", "run_1", "k")).held == other
 
 
-async def test_why_somebody_is_asked_is_no_part_of_the_question(store, make):
+async def test_the_reason_of_a_request_is_no_part_of_its_identity(store, make):
     first = await store.hold(make.held("appr_1", demand={"roles": [["a"]], "reason": "x"}), [])
     again = make.held("appr_2", demand={"roles": [["a"]], "reason": "y", "rule": "z"})
     assert await store.hold(again, []) == first
@@ -68,7 +68,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("other", OTHERS)
-async def test_what_somebody_else_asks_is_another_question(store, make, other):
+async def test_a_request_of_another_caller_is_another_request(store, make, other):
     await store.hold(make.held("appr_1"), [])
     assert (await store.hold(make.held("appr_2", **other), [])).approval_id == "appr_2"
 

@@ -70,7 +70,7 @@ async def test_what_others_ask_under_the_same_key_leaves_an_approval_alone(
     assert again.approval_id == "appr_2"
 
 
-async def test_an_empty_name_is_nobodys(store, make, last):
+async def test_an_empty_name_matches_no_caller(store, make, last):
     await store.hold(make.held("a", user=None), [])
     await store.hold(make.held("b", user=""), [])
     assert [await last(("agent", user)) for user in (None, "")] == ["b", "b"]

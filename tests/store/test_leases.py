@@ -64,7 +64,7 @@ async def test_an_escalated_entry_does_not_lapse(store, make, reserve, found):
     assert await found() == escalated
 
 
-async def test_an_outcome_leaves_nobody_at_work(store, make, reserve, found):
+async def test_an_outcome_ends_the_lease(store, make, reserve, found):
     entry = await reserve()
     await store.settle(make.settle(entry=make.unknown(entry)._replace(worker="w_1", looks=3)))
     after = await found()
@@ -144,7 +144,7 @@ async def test_an_escalated_entry_is_a_persons_and_not_taken_over(store, make, r
     assert await store.claim_orphans(make.claim()) == []
 
 
-async def test_whoever_was_taken_over_changes_nothing_any_more(store, make, reserve, snapshot):
+async def test_a_worker_whose_lease_was_taken_over_changes_nothing(store, make, reserve, snapshot):
     await store.open_run(make.run())
     old = await reserve(lease=0)
     taken = await store.admit(
@@ -201,7 +201,7 @@ async def test_an_orphan_that_stays_unknown_is_looked_at_again_as_often_as_is_sa
     assert await store.claim_orphans(make.claim()) == [], "not yet"
 
 
-async def test_an_unknown_entry_that_nobody_should_look_at_is_left_alone(store, make, reserve):
+async def test_an_unknown_entry_without_a_next_look_is_not_claimed(store, make, reserve):
     entry = await reserve()
     await store.settle(make.settle(entry=make.unknown(entry)))
     assert await store.claim_orphans(make.claim()) == []
@@ -248,7 +248,7 @@ async def test_no_two_workers_get_the_same_orphan(store, make, reserve):
     assert max(map(len, claimed)) <= 5
 
 
-async def test_orphans_of_all_tenants_are_claimed_by_whoever_asks(store, make):
+async def test_a_worker_claims_orphans_of_all_tenants(store, make):
     for tenant in ("acme", "other"):
         request = make.admit(tenant, entry=make.entry(tenant=tenant), lease=0)
         await store.admit(request)

@@ -215,7 +215,7 @@ async def test_what_is_refused_costs_no_commit(store, make):
     assert "ROLLBACK" in said
 
 
-async def test_only_what_somebody_could_miss_waits_for_the_disk(store, make):
+async def test_only_commits_that_a_caller_relies_on_wait_for_the_disk(store, make):
     said = await said_by(store)
 
     async def waits(doing):
@@ -280,7 +280,7 @@ async def test_an_admission_is_dropped_when_its_caller_has_gone_but_an_outcome_i
     assert (await store.recall("acme", "run_1", "k")).entry == make.done(entry)
 
 
-async def test_a_deadlock_with_somebody_else_is_got_over(url, store, make):
+async def test_a_deadlock_with_another_session_is_retried(url, store, make):
     await store.admit(make.admit(entry=make.entry("b"), charges=[make.charge(99)]))
     failed = make.done((await store.admit(make.admit(entry=make.entry("a")))).entry)
     somebody = await asyncpg.connect(url)
@@ -300,13 +300,13 @@ async def test_a_deadlock_with_somebody_else_is_got_over(url, store, make):
 # --- what nobody waits for ------------------------------------------------------------------------
 
 
-async def test_an_event_that_nobody_waits_for_is_written_soon_by_itself(url, store, make):
+async def test_an_event_without_a_waiter_is_written_soon_by_itself(url, store, make):
     store.note(make.event())
     assert events_in(url) == 0
     await seen(url, "SELECT 1 FROM events")
 
 
-async def test_what_nobody_waits_for_is_written_at_the_end(url, make):
+async def test_events_without_a_waiter_are_written_on_close(url, make):
     store = open_store(url)
     store.note(make.event())
     pointer = keep(store, "acme", b"raw \x00 bytes")

@@ -159,7 +159,7 @@ async def test_who_waits_goes_on_waiting_when_the_server_was_away(server, url, s
     await other.close()
 
 
-def test_a_server_for_tests_ends_with_whoever_uses_it_however_that_ends():
+def test_a_server_for_tests_ends_with_its_last_user():
     program = (
         "from tests.postgres_server import private_server\n"
         "with private_server() as server: print(server.url, flush=True), input()"

@@ -114,7 +114,7 @@ async def test_runs_are_found_many_at_once(store, make, connections):
     assert len(asked) <= 4, [one.query for one in asked]
 
 
-async def test_who_asks_for_what_can_be_no_run_is_in_nobodys_way(store, make):
+async def test_a_request_for_an_invalid_run_id_locks_nothing(store, make):
     run = await store.open_run(make.run())
     asked = [store.find_run("acme", name) for name in ("run_1", "run\0", "run_1", "none")]
     asked.append(store.recall("acme", "run\0", "k"))

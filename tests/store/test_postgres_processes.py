@@ -169,7 +169,7 @@ async def test_who_waits_is_woken_by_another_worker(url, stores, make):
     assert not execute(url, AWAITED)
 
 
-async def test_nobody_is_told_of_an_entry_that_nobody_waits_for(url, stores, make):
+async def test_no_notification_is_sent_for_an_entry_without_a_waiter(url, stores, make):
     heard = asyncio.Queue()
     listening = await asyncpg.connect(url)
     await listening.add_listener("counterseal", lambda *what: heard.put_nowait(what))
@@ -186,7 +186,7 @@ async def test_nobody_is_told_of_an_entry_that_nobody_waits_for(url, stores, mak
     await listening.close()
 
 
-async def test_nobody_is_told_of_a_decision_that_nobody_waits_for(url, stores, make):
+async def test_no_notification_is_sent_for_a_decision_without_a_waiter(url, stores, make):
     heard = asyncio.Queue()
     listening = await asyncpg.connect(url)
     await listening.add_listener("counterseal", lambda *what: heard.put_nowait(what))
@@ -252,7 +252,7 @@ def test_one_key_goes_to_one_of_many_processes(url, worker):
 
 
 @pytest.mark.slow
-async def test_no_two_processes_win_the_same(url, worker, make):
+async def test_no_two_processes_reserve_the_same_entry(url, worker, make):
     store = open_store(url)
     for number in range(KEYS):
         await store.hold(make.held(f"appr_{number}", key=f"held_{number}"), [])

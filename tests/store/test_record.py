@@ -118,7 +118,7 @@ async def test_a_search_behind_what_is_no_event_is_refused(store, filled, after)
         await store.search("acme", EventFilter(after=after))
 
 
-async def test_everybody_of_whom_something_is_on_record_is_told_by_name(store, make):
+async def test_all_tenants_on_record_are_listed_by_name(store, make):
     assert await store.tenants() == []
     for tenant in ("zeta", "acme", "Zorn", "acme"):
         await store.settle(make.settle(tenant))

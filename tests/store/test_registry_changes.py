@@ -57,6 +57,6 @@ async def test_a_decision_that_did_not_know_of_a_change_is_not_admitted(store, m
     assert (await store.admit(make.admit(epoch=1, entry=make.entry()))).refused is None
 
 
-async def test_the_registry_is_checked_for_a_run_that_nobody_opened(store, make):
+async def test_the_registry_is_checked_for_a_run_that_was_not_opened(store, make):
     assert (await store.admit(make.admit(epoch=1))).refused is AdmissionRefusal.EPOCH
     assert (await store.admit(make.admit(epoch=0))).refused is None

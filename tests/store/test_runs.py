@@ -47,7 +47,7 @@ async def test_runs_of_one_tenant_count_for_themselves(store, make):
     assert (memory.run_counters, memory.tenant_counters) == ({"writes": 1}, {"money": 4})
 
 
-async def test_a_run_that_nobody_knows_has_nothing_to_remember(store):
+async def test_an_unknown_run_has_no_entry_request_or_counters(store):
     memory = await store.recall("acme", "run_1", "k")
     assert (memory.entry, memory.held) == (None, None)
     assert (dict(memory.run_counters), dict(memory.tenant_counters), dict(memory.rates)) == (
@@ -202,7 +202,7 @@ async def test_ids_of_events_do_not_change_when_more_are_recorded(store, make):
     assert (await store.events("acme"))[:1] == before
 
 
-async def test_an_event_that_nobody_waits_for_is_on_record_with_the_next_commit(store, make):
+async def test_an_event_without_a_waiter_is_on_record_with_the_next_commit(store, make):
     store.note(make.event(EventType.SUCCEEDED, call_id="call_1"))
     await store.settle(make.settle(events=[make.event(call_id="call_2")]))
     recorded = [event.caller.call_id for _, event in await store.events("acme")]
@@ -254,7 +254,7 @@ async def test_tenants_have_nothing_in_common(store, make, snapshot):
     assert (await store.find_run("acme", "run_1")).state == {"n": "acme"}
 
 
-async def test_nobody_decides_or_spends_anothers_approval(store, make, snapshot):
+async def test_an_approval_of_another_tenant_is_neither_decided_nor_spent(store, make, snapshot):
     await store.hold(make.held(tenant="other"), [])
     before = await snapshot(store, "other")
     assert await store.decide("acme", "appr_1", HeldStatus.APPROVED, []) is None
@@ -264,7 +264,7 @@ async def test_nobody_decides_or_spends_anothers_approval(store, make, snapshot)
     assert admission.refused is AdmissionRefusal.APPROVAL
 
 
-async def test_nobody_settles_anothers_entry(store, make, snapshot):
+async def test_an_entry_of_another_tenant_is_not_settled(store, make, snapshot):
     entry = (await store.admit(make.admit("other", entry=make.entry(tenant="other")))).entry
     before = await snapshot(store, "other")
     assert await store.settle(make.settle("acme", entry=make.done(entry), events=())) is False

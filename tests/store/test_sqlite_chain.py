@@ -76,7 +76,7 @@ async def test_what_could_not_be_written_leaves_no_gap(path, store, make, somebo
     assert await seqs(store) == [2]
 
 
-async def test_after_a_commit_that_nobody_knows_about_a_segment_begins(path, store, make):
+async def test_after_a_commit_of_unknown_outcome_a_new_segment_begins(path, store, make):
     resource = pytest.importorskip("resource")
     await store.settle(make.settle())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -108,7 +108,7 @@ async def test_a_clock_that_goes_back_does_not_turn_the_record_round(path, make)
 # --- waiting --------------------------------------------------------------------------------------
 
 
-async def test_the_file_is_asked_for_changes_only_while_somebody_waits(store, make):
+async def test_the_file_is_polled_for_changes_only_while_a_caller_waits(store, make):
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
     said = []
     store._backend.database.connection.set_trace_callback(said.append)
@@ -129,7 +129,7 @@ async def test_the_file_is_asked_for_changes_only_while_somebody_waits(store, ma
     assert looks() == before
 
 
-async def test_an_outcome_whose_caller_has_gone_wakes_who_waits(path, store, make, somebody_else):
+async def test_an_outcome_whose_caller_has_gone_wakes_the_waiters(path, store, make, somebody_else):
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
     waiting = asyncio.create_task(store.wait("acme", "k", 1e6))
     with somebody_else(path, "BEGIN IMMEDIATE"):

@@ -110,7 +110,7 @@ async def test_who_finds_the_file_locked_waits_without_holding_up_the_loop(
     assert [one.refused for one in answers] == [None] * 3
 
 
-async def test_who_finds_nothing_to_claim_waits_for_nobody(path, store, make, somebody_else):
+async def test_a_claim_that_finds_nothing_waits_for_no_lock(path, store, make, somebody_else):
     await store.admit(make.admit(entry=make.entry(tool="send"), lease=0))
     await store.schedule(0, make.due(tool="send"), [])
     with somebody_else(path, "BEGIN IMMEDIATE"):
@@ -192,7 +192,7 @@ async def test_a_crowd_looks_at_the_file_once_in_a_turn(store, make):
     assert said.count("PRAGMA data_version") <= 3
 
 
-async def test_a_crowd_sees_in_its_next_turn_what_somebody_else_has_done(path, store, make):
+async def test_a_batch_sees_what_another_process_committed_before_it(path, store, make):
     other, names = SqliteStore(path), [f"run_{n}" for n in range(8)]
     await asyncio.gather(*(store.open_run(make.run(name)) for name in names))
 
@@ -235,7 +235,7 @@ def test_one_who_ends_the_program_does_not_keep_others_from_their_answers(path, 
     loop.close()
 
 
-async def test_nobody_is_answered_before_the_commit(path, store, make, keys_in):
+async def test_no_caller_is_answered_before_the_commit(path, store, make, keys_in):
     async def admit(number):
         await store.admit(make.admit(entry=make.entry(f"k{number}")))
         return f"k{number}" in keys_in(path)
@@ -275,15 +275,13 @@ async def test_an_admission_is_dropped_when_its_caller_has_gone_but_an_outcome_i
     assert (await store.recall("acme", "run_1", "k")).entry == make.done(entry)
 
 
-async def test_an_event_that_nobody_waits_for_is_written_soon_by_itself(
-    path, store, make, events_in
-):
+async def test_an_event_without_a_waiter_is_written_soon_by_itself(path, store, make, events_in):
     store.note(make.event())
     assert events_in(path) == 0
     await until(lambda: events_in(path) == 1)
 
 
-async def test_what_nobody_waits_for_is_written_at_the_end(path, make, somebody_else, events_in):
+async def test_events_without_a_waiter_are_written_on_close(path, make, somebody_else, events_in):
     store = SqliteStore(path)
     store.note(make.event())
     pointer = keep(store, "acme", b"raw \x00 bytes")

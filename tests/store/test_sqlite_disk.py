@@ -29,7 +29,7 @@ def keys_in(path, somebody_else):
         return {key for (key,) in other.execute("SELECT key FROM ledger")}
 
 
-async def test_only_what_somebody_could_miss_waits_for_the_disk(store, make):
+async def test_only_commits_that_a_caller_relies_on_wait_for_the_disk(store, make):
     async def waits(doing):
         await doing
         (level,) = store._backend.database.connection.execute("PRAGMA synchronous").fetchone()
@@ -66,7 +66,7 @@ async def test_a_reader_that_keeps_the_log_from_being_copied_keeps_nothing_from_
     assert not database.unsynced
 
 
-async def test_the_log_is_copied_into_the_file_while_nobody_can_write(
+async def test_the_log_is_copied_into_the_file_while_writers_are_locked_out(
     path, store, make, somebody_else
 ):
     database = store._backend.database
@@ -94,9 +94,7 @@ async def test_the_log_is_copied_into_the_file_while_nobody_can_write(
     assert path.with_name("store.db-wal").stat().st_size < 2 * size
 
 
-async def test_the_log_is_not_copied_while_somebody_writes_unless_it_is_long(
-    store, make, monkeypatch
-):
+async def test_the_log_is_not_copied_during_a_write_unless_it_is_long(store, make, monkeypatch):
     monkeypatch.setattr(writer, "_MANY", 20)
     monkeypatch.setattr(writer, "_TOO_MANY", 200)
     database, soon = store._backend.database, store._backend.writer._on_timer

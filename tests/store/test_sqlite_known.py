@@ -170,20 +170,20 @@ async def test_a_new_key_is_recalled_with_a_single_question(store, make):
     assert (await store.recall("acme", "run_1", "h", spent=False)).held == held
 
 
-async def test_somebody_elses_spending_counts_at_once(store, other, make, asked):
+async def test_spending_of_another_process_counts_at_once(store, other, make, asked):
     await store.open_run(make.run())
     answers = [(await call(one, asked))[1] for one in (store, other, store, other)]
     assert answers == [None, None, None, AdmissionRefusal.BUDGET]
 
 
-async def test_somebody_elses_kill_stops_the_next_call(store, other, make, asked):
+async def test_a_kill_by_another_process_stops_the_next_call(store, other, make, asked):
     await store.open_run(make.run())
     assert (await call(store, asked))[1] is None
     await other.change(1, {"op": "kill"}, ())
     assert (await call(store, asked))[1] is AdmissionRefusal.EPOCH
 
 
-async def test_what_somebody_else_does_to_a_run_is_seen_at_once(store, other, make, asked):
+async def test_a_run_changed_by_another_process_is_seen_at_once(store, other, make, asked):
     assert (await call(store, asked))[0] is None
     await other.open_run(make.run(state={"case": 1}))
     run, refused = await call(store, asked)

@@ -68,7 +68,7 @@ def is_sound(path, somebody_else):
 
 
 @pytest.mark.slow
-async def test_no_two_processes_win_the_same(path, worker, make, somebody_else):
+async def test_no_two_processes_reserve_the_same_entry(path, worker, make, somebody_else):
     store = SqliteStore(path, patience=60)
     for number in range(KEYS):
         await store.hold(make.held(f"appr_{number}", key=f"held_{number}"), [])
@@ -143,7 +143,9 @@ async def test_what_was_committed_survives_a_kill_and_what_was_not_is_nowhere(
 
 
 @pytest.mark.slow
-async def test_whenever_it_is_killed_everything_that_was_told_is_there(path, worker, somebody_else):
+async def test_whenever_a_process_is_killed_all_acknowledged_writes_are_there(
+    path, worker, somebody_else
+):
     seed = random.randrange(1_000_000)
     chance = random.Random(seed)
     promised = {}

@@ -137,7 +137,7 @@ async def test_a_read_is_on_record_when_the_runtime_is_closed(opened):
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_whoever_is_cancelled_in_a_crowd_leaves_nothing_half_done(opened, tmp_path, seed):
+async def test_a_cancelled_caller_in_a_crowd_leaves_nothing_half_done(opened, tmp_path, seed):
     random, tool = Random(seed), drafting()
     async with opened(tool, calls=100) as runtime:
 

@@ -10,7 +10,7 @@ PASSWORD = "correct horse battery"
 CHEAP = Passwords(time_cost=1, memory_kib=8)
 
 
-async def test_user_is_added_changed_and_removed_for_whoever_shares_the_store(store):
+async def test_user_is_added_changed_and_removed_for_every_process_on_the_store(store):
     here, there = Registry(), Registry()
     accounts = Accounts(Operator(store, here, by="root"), CHEAP)
     added = await accounts.add("ada", PASSWORD, {"äcme": ["viewer", "prüfung"]}, reason="new")

@@ -53,7 +53,7 @@ async def test_a_vote_on_top_of_others_than_there_are_changes_nothing(store, mak
 
 
 @pytest.mark.parametrize("status", sorted(set(HeldStatus) - {HeldStatus.WAITING}))
-async def test_nobody_votes_on_what_was_decided(store, make, snapshot, status):
+async def test_a_decided_request_takes_no_vote(store, make, snapshot, status):
     await store.hold(make.held(), [])
     if status in (HeldStatus.SPENT, HeldStatus.VOID):
         await store.decide("acme", "appr_1", HeldStatus.APPROVED, [])
@@ -66,7 +66,7 @@ async def test_nobody_votes_on_what_was_decided(store, make, snapshot, status):
     assert await snapshot(store) == before
 
 
-async def test_nobody_votes_on_what_was_never_asked_or_is_anothers(store, make, snapshot):
+async def test_an_unknown_request_or_one_of_another_tenant_takes_no_vote(store, make, snapshot):
     await store.hold(make.held(), [])
     before = await snapshot(store)
     assert await store.vote(make.ballot("ann", approval_id="appr_2")) is None

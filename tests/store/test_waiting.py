@@ -19,7 +19,7 @@ async def until_it_waits(store, task):
     assert not task.done()
 
 
-async def test_nobody_waits_for_what_nobody_holds(store, make, reserve):
+async def test_waiting_for_an_entry_without_a_lease_ends_at_once(store, make, reserve):
     async def free(key):
         return await store.wait("acme", key, 0)
 
@@ -66,7 +66,7 @@ async def test_a_renewed_lease_is_waited_for(store, make, reserve):
     assert not await store.wait("acme", "k", 0.02)
 
 
-async def test_who_waits_for_an_orphan_is_woken_by_whoever_claimed_it(store, make, reserve):
+async def test_a_waiter_of_an_orphan_is_woken_by_the_worker_that_claimed_it(store, make, reserve):
     await reserve(lease=0)
     (orphan,) = await store.claim_orphans(make.claim())
     waiting = asyncio.create_task(store.wait("acme", "k", FOREVER))
@@ -88,7 +88,7 @@ async def test_who_stops_waiting_leaves_the_others_waiting(store, make, reserve)
 # --- requests for approval ------------------------------------------------------------------------
 
 
-async def test_nobody_waits_for_what_was_decided_or_never_asked(store, make):
+async def test_waiting_for_a_decided_or_unknown_request_ends_at_once(store, make):
     assert await store.wait_held("acme", "appr_1", 0) is True
     await store.hold(make.held(), [])
     assert await store.wait_held("acme", "appr_1", 0) is False

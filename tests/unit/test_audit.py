@@ -125,7 +125,7 @@ def test_a_gate_that_does_not_exist_has_no_event():
         EventType.refused_by("ledger")
 
 
-def test_a_record_is_json_and_names_everybody_and_everything():
+def test_a_record_is_json_and_names_all_parties():
     caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", "agent", None, "0" * 32)
     event = Event(EventType.DENIED, caller, 0.5, "deny", "sha256:p", "ref_1", {"fields": ["/a"]})
     record = event.record("evt_1")

@@ -67,7 +67,7 @@ async def test_every_seal_takes_on_from_the_last_and_nothing_new_is_no_seal(stor
     assert (report.ok, report.sealed, report.unsealed, report.checkpoints) == (True, 5, 0, 2)
 
 
-async def test_nobody_on_record_is_not_sealed(store, ring):
+async def test_a_tenant_without_events_is_not_sealed(store, ring):
     assert await seal_store(store, "nobody", ring.signer("audit"), NOW) is None
 
 
@@ -180,7 +180,7 @@ async def test_what_was_erased_in_due_time_is_in_order(tmp_path, ring, sealed):
     assert report.events == 5 + 2 + 3
 
 
-async def test_checkpoints_that_nobody_can_read_are_a_finding(store, ring):
+async def test_unreadable_checkpoints_are_a_finding(store, ring):
     class Garbled:
         search, heads, recorded = store.search, store.heads, store.recorded
 

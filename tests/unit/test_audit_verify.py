@@ -166,7 +166,7 @@ def logs(draw, *, erases=True):
 
 
 @given(logs(), st.integers(1, 9))
-def test_what_nobody_touched_is_in_order(log, page):
+def test_an_untouched_log_has_no_findings(log, page):
     for tenant in TENANTS:
         report = log.check(tenant, page=page)
         rows = log.of(tenant)

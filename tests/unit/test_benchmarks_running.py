@@ -110,7 +110,7 @@ async def test_a_worker_ends_with_its_block(tiny):
 # --- turns ----------------------------------------------------------------------------------------
 
 
-async def test_parties_take_turns_and_whoever_was_first_is_last_in_the_next_round():
+async def test_parties_take_turns_and_the_first_is_last_in_the_next_round():
     said = []
 
     def party(name):

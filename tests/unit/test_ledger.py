@@ -103,7 +103,7 @@ def test_no_two_changes_of_a_call_give_the_same_key():
     assert len(keys) == len(PARTS)
 
 
-def test_the_same_call_gives_the_same_key_whoever_carries_it():
+def test_call_id_trace_and_approval_are_no_part_of_the_key():
     first = key(call_id="call_1", trace="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
     assert first == key(call_id="call_2", expected_version=3, approval="token")
 

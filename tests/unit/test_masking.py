@@ -290,7 +290,7 @@ def test_what_is_too_short_to_be_told_from_text_is_refused(value):
     assert not value or value not in str(raised.value)
 
 
-def test_a_mask_tells_nobody_what_it_hides():
+def test_a_mask_does_not_reveal_what_it_hides():
     mask = Mask({"token": KEY})
     assert KEY not in repr(mask)
     assert not NO_MASK
@@ -370,7 +370,7 @@ def test_numbers_are_secrets_too():
     }
 
 
-def test_a_number_that_nobody_can_write_out_is_passed_on():
+def test_a_number_too_long_to_print_is_passed_on():
     value = [10**5000, KEY]
     assert Mask({"token": KEY}).data(value) == [10**5000, "[secret.token]"]
 

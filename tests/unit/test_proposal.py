@@ -39,7 +39,7 @@ def test_principal_error_names_the_field(field, value, error):
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800", "\0", "\n", "\u2003"])
-def test_what_no_store_could_keep_names_nobody(value):
+def test_a_name_that_no_store_could_keep_is_refused(value):
     for field in ("tenant", "agent", "user"):
         with pytest.raises(ValueError, match=f"^{field} "):
             Principal(**{"tenant": "acme", "agent": "bot", field: value})

@@ -125,7 +125,7 @@ def test_a_value_is_told_as_json(value, text):
     assert rendered("{{FACTS}}", {"facts": value}) == text
 
 
-def test_another_tenants_variable_is_nobodys_here():
+def test_another_tenants_variable_is_unknown():
     registry = Registry()
     theirs = leaving("theirs", variable("facts"))
     registry.register(theirs.tool, allowed_tenants=["other"])

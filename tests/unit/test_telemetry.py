@@ -371,7 +371,7 @@ def test_a_fingerprint_can_not_be_made_without_the_key():
 
 
 @pytest.mark.parametrize("nobody", [None, NoOpTracerProvider()])
-async def test_nobody_listens_without_an_sdk(monkeypatch, nobody):
+async def test_no_span_is_made_without_an_sdk(monkeypatch, nobody):
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", nobody)
     emitted = []
     monkeypatch.setattr(Telemetry, "emit", lambda *finished: emitted.append(finished))
@@ -381,7 +381,7 @@ async def test_nobody_listens_without_an_sdk(monkeypatch, nobody):
     assert emitted == []
 
 
-async def test_the_trace_that_came_along_is_kept_though_nobody_listens():
+async def test_the_trace_of_the_caller_is_kept_without_an_sdk():
     runtime = runtime_for(fake_tool())
     seen = await runtime.submit(ask(trace=f"00-{TRACE}-{PARENT}-01"), someone())
     assert seen.trace_id == TRACE

@@ -48,7 +48,7 @@ async def test_no_form_is_taken_without_the_sessions_token(works, root, path):
     assert len(works.runtime.registry.changes) == changes
 
 
-async def test_buttons_are_not_shown_to_whoever_can_not_press_them(works, vic, root):
+async def test_buttons_are_not_shown_to_users_who_may_not_press_them(works, vic, root):
     await works.stuck()
     await works.runtime.operator("root").kill(tool="open_valve", reason=WHY)
     for path in ("/kill", "/operator", "/tools/read_gauge", f"/tools/{HELD}"):

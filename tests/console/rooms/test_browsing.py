@@ -21,7 +21,7 @@ async def press(page, button):
     await page.get_by_role("button", name=button, exact=True).click()
 
 
-async def test_somebody_searches_for_a_call_and_reads_its_story(works, visitor):
+async def test_a_viewer_searches_for_a_call_and_reads_its_story(works, visitor):
     seen = await works.call("write_note", {"note": "Knock twice."})
     await works.call("read_gauge", {"gauge": "g1"})
     page = await visitor("vic")

@@ -84,7 +84,7 @@ async def test_no_form_of_any_route_is_taken_without_the_sessions_token(works, r
     assert len(works.runtime.registry.changes) == changes
 
 
-async def test_no_page_is_for_whoever_is_not_signed_in(works, routes, ids):
+async def test_no_page_is_shown_without_signing_in(works, routes, ids):
     async with client_of(works) as nobody:
         for method, path in routes:
             if method == "GET" and path not in DOOR and not path.startswith("/static/"):

@@ -260,7 +260,7 @@ async def test_the_overview_shows_the_metrics_and_leads_to_what_is_behind_them(w
     assert followed > 20
 
 
-async def test_charts_can_be_read_by_whoever_does_not_see_them(works, root):
+async def test_charts_have_a_text_for_screen_readers(works, root):
     await works.call("read_gauge", {"gauge": "g1"})
     works.clock.now += 60
     page = await root.get("/overview?window=15m")

@@ -88,7 +88,7 @@ async def test_a_value_out_of_range_is_refused(office, name, wrong):
 
 
 @EVERY
-async def test_a_field_that_nobody_declared_is_refused(office, name):
+async def test_an_undeclared_field_is_refused(office, name):
     seen = await office.call(HOLDERS[name][0], name, **GOOD[name], tenant="eastvale")
     assert (seen.code, stopped(seen)[1]) == ("STRUCTURAL_VIOLATION", "schema")
 
@@ -132,7 +132,7 @@ async def test_each_agent_sees_its_own_tools_and_no_others(office):
         assert {record.name for record in shown} == set(role.tools)
 
 
-async def test_nobody_is_granted_what_reverses_a_change(office):
+async def test_no_agent_is_granted_a_tool_that_reverses_a_change(office):
     assert not [one for one in office.runtime.registry.grants if one.tool == "restore_case_status"]
     with pytest.raises(GrantError):
         office.runtime.registry.grant(Grant(agent="intake-agent", tool="restore_case_status"))

@@ -86,7 +86,7 @@ def test_what_is_there_is_kept_when_it_is_written_again(tmp_path):
     assert (tmp_path / "smtp.txt").read_text(encoding="utf-8") == "127.0.0.1:2600\n"
 
 
-def test_passwords_are_for_nobody_else_to_read(home):
+def test_passwords_are_readable_by_their_owner_only(home):
     for file in (home / "secrets").rglob("smtp_password"):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert len(file.read_text(encoding="utf-8")) >= 32

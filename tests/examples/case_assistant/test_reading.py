@@ -44,13 +44,13 @@ async def test_a_summary_shows_the_case_its_company_and_its_version(office):
 
 
 @pytest.mark.parametrize("name", ["get_case_summary", "search_case_evidence"])
-async def test_a_case_that_nobody_has_is_told_in_words(office, name):
+async def test_an_unknown_case_is_reported_in_words(office, name):
     wanted = {**READS[name], "case_id": "case_999999"}
     seen = await office.call("intake-agent", name, **wanted)
     assert (seen.code, seen.data) == ("SEMANTIC_INVALIDITY", {"said": "There is no such case."})
 
 
-async def test_a_policy_that_nobody_has_is_told_in_words(office):
+async def test_an_unknown_policy_is_reported_in_words(office):
     seen = await office.call("risk-agent", "fetch_policy_excerpt", policy_id="pol_holidays")
     assert (seen.code, seen.data) == ("SEMANTIC_INVALIDITY", {"said": "There is no such policy."})
 

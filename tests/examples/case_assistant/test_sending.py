@@ -62,7 +62,7 @@ async def test_the_way_of_a_notice_is_on_record(own_office):
 # --- people ---------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_sent_that_nobody_approved(office):
+async def test_nothing_is_sent_without_an_approval(office):
     notice = await office.in_review("case_100001")
     held = await office.send(notice)
     assert (held.code, held.next_action) == ("CONFIRMATION_MISSING", "await_approval")
@@ -140,7 +140,7 @@ async def test_an_address_outside_of_the_register_is_against_policy(office, addr
     assert address not in {mail["recipient"] for mail in office.books.mails()}
 
 
-async def test_the_mailbox_of_another_company_is_refused_before_anybody_is_asked(office):
+async def test_the_mailbox_of_another_company_is_refused_before_an_approval_is_requested(office):
     (planted,) = [one for one in PLANTED if one.kind == "invisible characters"]
     notice = await office.in_review(planted.case_id)
     seen = await office.send({**notice, "recipient": planted.address})
@@ -259,7 +259,7 @@ async def test_a_mail_server_that_is_down_has_sent_nothing_and_says_so(own_offic
     assert len(own_office.books.mails()) == 1
 
 
-async def test_a_wrong_password_sends_nothing_and_is_shown_to_nobody(own_office):
+async def test_a_wrong_password_sends_nothing_and_is_not_shown(own_office):
     (own_office.home / "secrets" / NORTH / "smtp_password").write_text("not-the-password")
     notice = await own_office.approved("case_100001")
     seen = await own_office.send(notice)

@@ -56,7 +56,7 @@ async def test_a_version_that_is_gone_is_refused_read_again_and_then_taken(offic
     assert (await office.move("case_100003", "decided", version=2, run="run_seen")).ok
 
 
-async def test_a_version_that_was_never_read_is_refused_and_nobody_is_asked(office):
+async def test_a_version_that_was_never_read_is_refused_without_an_approval_request(office):
     office.change("case_100004", "decided")
     for status in ("under_review", "closed"):
         for version in (1, 7):
@@ -93,7 +93,7 @@ async def test_intake_takes_a_case_in_and_no_further(office):
         assert await history(office, case_id) == []
 
 
-async def test_a_case_that_nobody_has_stays_where_it_is(office):
+async def test_an_unknown_case_is_not_changed(office):
     for case_id in ("case_999999", "case_200001"):
         seen = await office.move(case_id, "under_review", version=1)
         assert stopped(seen) == ("STALE_STATE", "state", None)
@@ -125,7 +125,7 @@ async def test_a_change_that_timed_out_is_made_once(office):
 # --- closing needs a person -----------------------------------------------------------------------
 
 
-async def test_closing_waits_for_a_supervisor_and_nobody_else_will_do(office):
+async def test_closing_waits_for_a_supervisor_and_for_no_other_role(office):
     held = await office.move("case_100008", "closed")
     assert (held.code, held.next_action) == ("CONFIRMATION_MISSING", "await_approval")
     packet = await office.runtime.approvals.get(NORTH, held.approval_id)

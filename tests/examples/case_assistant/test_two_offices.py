@@ -61,7 +61,7 @@ def calls(case_id, draft_id):
 
 
 @pytest.mark.parametrize("tenant", [NORTH, EAST])
-async def test_a_case_of_the_other_office_answers_like_one_that_nobody_has(office, tenant):
+async def test_a_case_of_the_other_office_is_answered_like_an_unknown_one(office, tenant):
     other = EAST if tenant == NORTH else NORTH
     theirs = THEIRS[tenant]
     made = await office.draft(theirs, who=agent("risk-agent", other))
@@ -81,7 +81,7 @@ async def test_a_case_of_the_other_office_answers_like_one_that_nobody_has(offic
 
 
 @pytest.mark.parametrize("tenant", [NORTH, EAST])
-async def test_a_draft_of_another_office_is_sent_by_nobody_else(office, tenant):
+async def test_a_draft_is_sent_only_by_its_own_office(office, tenant):
     other = EAST if tenant == NORTH else NORTH
     case_id = {NORTH: "case_200005", EAST: "case_100004"}[tenant]
     made = await office.draft(case_id, who=agent("risk-agent", other))

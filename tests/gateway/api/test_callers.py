@@ -69,7 +69,7 @@ def takes(operation, scheme):
 # --- for every route ------------------------------------------------------------------------------
 
 
-async def test_nobody_gets_anywhere_without_a_credential(api, document):
+async def test_every_operation_refuses_a_request_without_a_credential(api, document):
     for method, path, operation in operations(document):
         answer = await ask(api.client(), method, filled(path), operation)
         assert answer.status_code == 401, path
@@ -91,7 +91,7 @@ async def test_no_persons_credential_makes_a_call(api, document):
     assert all_of_them - people_may == {"submit_call"}
 
 
-async def test_what_takes_a_role_says_which_to_whoever_only_looks(api, document):
+async def test_operation_that_needs_a_role_names_it_to_a_viewer(api, document):
     vera = api.by_key("vera")
     for method, path, operation in operations(document):
         for role, names in ROLES.items():
@@ -211,7 +211,7 @@ async def test_an_agent_lists_the_tools_that_it_may_use(api):
     "header",
     ["", "Bearer", "Basic dTpw", "bearer x", "Bearer cs_person_x", "Bearer a b"],
 )
-async def test_what_is_no_credential_is_nobodys(api, header):
+async def test_invalid_credential_is_refused(api, header):
     answer = await api.client().get("/v1/me", headers={"Authorization": header})
     assert answer.status_code == 401
 
@@ -239,7 +239,7 @@ async def test_a_session_looks_and_with_its_word_acts(api):
     assert api.runtime.registry.kills[0].by == "root"
 
 
-async def test_a_cookie_that_was_altered_or_comes_twice_is_nobodys(api):
+async def test_a_cookie_that_was_altered_or_comes_twice_is_refused(api):
     browser, _ = await api.signed_in("vera")
     text = browser.cookies["counterseal"]
     for cookie in (f"counterseal={text[:-2]}AA", f"counterseal={text}; counterseal={text}"):

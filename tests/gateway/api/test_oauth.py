@@ -94,7 +94,9 @@ async def test_who_guesses_tokens_has_to_wait_and_a_good_one_has_not(api, issuer
     assert (await bearing(api, good).get("/v1/me")).status_code == 200
 
 
-async def test_where_the_issuer_can_not_be_asked_nobody_is_called_a_stranger(api, issuer):
+async def test_where_the_issuer_can_not_be_reached_the_answer_is_unavailable_and_not_unauthorized(
+    api, issuer
+):
     issuer.answers["/jwks"] = (500, "")
     answer = await bearing(api, issuer.token(client_id="bot")).get("/v1/me")
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")

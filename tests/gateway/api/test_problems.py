@@ -146,7 +146,7 @@ async def test_a_missing_role_is_named(api):
     assert check(answer, 403, "role-required")["role"] == "operator"
 
 
-async def test_somebody_with_no_role_of_ours_may_not_even_look(api):
+async def test_user_without_a_known_role_may_not_even_look(api):
     answer = await api.by_key("carl").get("/v1/calls")
     assert check(answer, 403, "role-required")["role"] == "viewer"
 

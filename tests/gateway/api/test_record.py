@@ -87,7 +87,7 @@ async def test_the_record_is_exported_as_lines(api, form, media):
     assert len(rest.text.splitlines()) == (1 if form == "csv" else 0)
 
 
-async def test_an_export_is_sent_as_it_is_read_and_ends_when_nobody_listens(api, monkeypatch):
+async def test_an_export_is_sent_as_it_is_read_and_ends_when_the_client_is_gone(api, monkeypatch):
     read = []
 
     async def pages(self, form, *, since=None, until=None):

@@ -6,9 +6,7 @@ from tests.gateway.servers import HYPERCORN, running
 
 from . import served
 from .served import open_api
-from .test_callers import *  # noqa: F403 - the tests of that module, on another server
-from .test_changes import *  # noqa: F403 - as above
-from .test_requests import *  # noqa: F403 - as above
+from .test_requests import *  # noqa: F403 - the tests of that module, on another server
 from .test_submit import *  # noqa: F403 - as above
 from .test_wire import *  # noqa: F403 - as above
 from .test_wire import Wire

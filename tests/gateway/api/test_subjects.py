@@ -60,7 +60,7 @@ async def test_who_waits_for_a_decision_is_told_when_it_is_there(api):
 
 
 @pytest.mark.parametrize("seconds", ["-1", "31", "nan", "inf", "soon"])
-async def test_nobody_waits_longer_than_half_a_minute(api, seconds):
+async def test_no_request_waits_longer_than_half_a_minute(api, seconds):
     path = f"/v1/approvals/{(await api.held())['approval_id']}/wait"
     answer = await api.agent().get(path, params={"seconds": seconds})
     assert await code_of(answer, 400) == "invalid-request"

@@ -245,7 +245,7 @@ async def test_a_rejected_call_is_a_problem_with_the_persons_words(api):
     assert api.bench.sent == []
 
 
-async def test_a_caller_is_who_its_credential_says_and_nobody_else(api):
+async def test_a_caller_is_who_its_credential_says(api):
     await api.agent(ANN).post("/v1/calls", json=ADD)
     (row,) = (await api.by_key("vera").get("/v1/calls")).json()["items"]
     assert (row["agent"], row["user"]) == (ANN.agent, ANN.user)

@@ -90,7 +90,7 @@ class Memory:
 
 @contextlib.asynccontextmanager
 async def connected(url, mode, **http):
-    async with httpx2.AsyncClient(trust_env=False, **http) as client:
+    async with httpx2.AsyncClient(trust_env=False, verify=False, **http) as client:
         transport = streamable_http_client(url, http_client=client)
         async with Client(transport, mode=mode) as made:
             yield made
@@ -116,7 +116,7 @@ async def test_client_whose_user_logs_in_is_known(endpoint, mode):
     came_back = {}
 
     async def open_page(url):
-        async with httpx2.AsyncClient(trust_env=False) as browser:
+        async with httpx2.AsyncClient(trust_env=False, verify=False) as browser:
             answer = await browser.get(url)
         query = parse_qs(urlsplit(answer.headers["location"]).query)
         came_back.update({name: values[0] for name, values in query.items()})
@@ -172,7 +172,7 @@ async def test_session_of_one_key_is_closed_to_another(endpoint, runtime):
         },
     }
     accept = {"Accept": "application/json, text/event-stream"}
-    async with httpx2.AsyncClient(trust_env=False) as http:
+    async with httpx2.AsyncClient(trust_env=False, verify=False) as http:
 
         async def post(key, message, **headers):
             bearing = {**accept, "Authorization": f"Bearer {key}", **headers}

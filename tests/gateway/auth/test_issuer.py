@@ -62,7 +62,7 @@ async def test_keys_outlast_an_issuer_that_is_down_for_an_hour(caller, issuer, s
     assert await caller.status(issuer.token(sub="u_9")) == 200
 
 
-async def test_nobody_is_let_in_while_the_issuer_can_not_be_reached(door, caplog):
+async def test_tokens_are_refused_while_the_issuer_can_not_be_reached(door, caplog):
     with serving() as gone:
         gone.reset(RESOURCE)
         token = gone.token()
@@ -106,7 +106,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("answer", UNUSABLE)
-async def test_nobody_is_let_in_where_the_issuer_answers_with(caller, issuer, answer, caplog):
+async def test_tokens_are_refused_where_the_issuer_answers_with(caller, issuer, answer, caplog):
     issuer.answers = UNUSABLE[answer](issuer)
     assert await caller.status(issuer.token()) == 503
     assert "can't fetch the keys" in caplog.text
@@ -117,7 +117,7 @@ async def test_redirect_of_the_keys_is_not_followed(caller, issuer):
     assert await caller.status(issuer.token()) == 503
 
 
-async def test_keys_that_make_no_sense_stand_in_nobodys_way(caller, issuer):
+async def test_invalid_keys_of_the_issuer_do_not_affect_valid_ones(caller, issuer):
     issuer.published[:0] = [
         {"kty": "unheard-of", "kid": "x"},
         {**issuer.public("EdDSA-0"), "use": "enc"},

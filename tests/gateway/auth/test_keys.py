@@ -127,7 +127,7 @@ async def test_secret_of_a_key_is_compared_to_its_last_character(caller, operato
     assert await caller.status(text) == 200
 
 
-async def test_nobody_is_let_in_while_the_store_can_not_be_asked(
+async def test_keys_are_refused_while_the_store_can_not_be_read(
     caller, operator, worker, steady, monkeypatch
 ):
     text, _ = await operator.issue_key(BOT, reason="one")
@@ -200,7 +200,9 @@ async def test_secret_of_a_key_is_nowhere_but_in_its_text(
 # --- nobody ---------------------------------------------------------------------------------------
 
 
-async def test_without_a_credential_nobody_is_let_in_unless_that_is_said(door, operator, worker):
+async def test_request_without_a_credential_is_refused_unless_anonymous_callers_are_configured(
+    door, operator, worker
+):
     assert await (await door(on=worker)).status() == 401
     open_door = await door(on=worker, anonymous=Principal(tenant="local", agent="me"))
     answer = await open_door.get()
@@ -217,14 +219,14 @@ async def test_bad_credential_is_not_taken_for_none(door, worker, operator):
         assert answer.status_code == 401, header
 
 
-async def test_scopes_that_tokens_need_are_not_asked_of_nobody(door, worker):
+async def test_scopes_that_tokens_need_are_not_required_of_anonymous_callers(door, worker):
     oauth = OAuthTable(issuer="http://127.0.0.1:9", required_scopes=("mcp:use",))
     caller = await door(oauth, on=worker, anonymous=Principal(tenant="local", agent="me"))
     answer = await caller.get()
     assert (answer.status_code, answer.json()["scopes"]) == (200, [])
 
 
-async def test_somebody_elses_token_is_not_valid_here(caller):
+async def test_token_of_another_issuer_is_not_valid(caller):
     stranger = AccessToken(token="x", client_id="x", scopes=[])
     assert not await caller.door.verifier.still_valid(stranger)
 

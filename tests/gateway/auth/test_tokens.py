@@ -329,7 +329,7 @@ async def test_principals_are_told_apart_by_what_the_sdk_compares(caller, issuer
     assert len({me, *others}) == 6
 
 
-def test_settings_that_would_let_anybody_in_are_refused():
+def test_settings_that_would_let_every_caller_in_are_refused():
     for wrong in (
         {"issuer": "http://login.example.org"},
         {"issuer": "login.example.org"},

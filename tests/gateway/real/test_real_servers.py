@@ -28,7 +28,7 @@ async def called(client, tool, arguments):
 
 
 @MODES
-async def test_everybody_sees_what_is_granted_to_them_of_all_servers(world, mode):
+async def test_each_agent_sees_the_tools_of_all_servers_that_are_granted_to_it(world, mode):
     async with world.client(mode) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert set(listed) == set(CODER) - NO_TOOLS

@@ -118,7 +118,7 @@ async def test_a_status_tells_whether_the_upstream_can_have_done_anything(
         b"nonsense\r\n\r\n",
     ],
 )
-async def test_an_answer_that_breaks_off_or_is_none_is_lost_and_nobody_elses(
+async def test_an_answer_that_breaks_off_or_is_invalid_is_lost_and_reaches_no_other_caller(
     standing, tmp_path, answer
 ):
     async with connected(standing().settings()) as upstream, listening(answer) as url:

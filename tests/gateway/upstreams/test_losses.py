@@ -83,7 +83,7 @@ async def test_a_first_connection_is_waited_for():
         assert text_of(await echo(upstreams["up"], "first")) == "first"
 
 
-async def test_one_that_never_answers_the_handshake_holds_up_nobody_else():
+async def test_an_upstream_that_never_answers_the_handshake_delays_no_other():
     mute = (sys.executable, "-c", "import time; time.sleep(1000)")
     settings = UpstreamSettings(name="mute", command=mute, connect_timeout=LONG)
     async with Upstreams([settings, program()]) as upstreams:

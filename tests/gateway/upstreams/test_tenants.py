@@ -72,7 +72,7 @@ async def test_tools_are_listed_with_the_first_tenants_credentials():
 
 
 @pytest.mark.slow
-async def test_a_tenants_own_connections_are_closed_when_nobody_uses_them(monkeypatch):
+async def test_a_tenants_own_connections_are_closed_when_unused(monkeypatch):
     monkeypatch.setattr(module, "_SWEEP", 0.01)
     monkeypatch.setattr(module, "_IDLE", 0.0)
     settings = program(env={"TOKEN": "{secret:token}"})

@@ -65,7 +65,7 @@ async def test_what_takes_something_away_ends_the_sessions_and_nothing_else_does
     assert (await accounts.revoke_key(key.key_id, reason="x")).stamp == stamps[-1]
 
 
-async def test_user_who_is_added_again_is_somebody_else(accounts, ada, password):
+async def test_user_who_is_added_again_is_a_new_account(accounts, ada, password):
     await accounts.remove("ADA", reason="left")
     again = await accounts.add("ada", password, {"acme": ["approver"]}, reason="back")
     assert again.stamp != ada.stamp
@@ -119,7 +119,7 @@ async def test_key_that_is_over_or_gone_can_not_be_issued_or_revoked(accounts, a
 
 
 @pytest.mark.parametrize("name", ["bob", "", "a" * 500])
-async def test_nobody_who_is_not_there_can_be_changed(accounts, ada, registry, name):
+async def test_a_user_that_does_not_exist_can_not_be_changed(accounts, ada, registry, name):
     before = registry.stored
     for change in (
         accounts.set_password(name, "another password", reason="x"),

@@ -145,7 +145,7 @@ moves = st.lists(
 
 
 @given(moves)
-def test_nobody_ever_waits_longer_than_a_quarter_of_an_hour(moves):
+def test_a_lockout_never_lasts_longer_than_a_quarter_of_an_hour(moves):
     steady = FakeClock(0.0)
     lockout = Lockout(steady=steady)
     for name, address, outcome, later in moves:

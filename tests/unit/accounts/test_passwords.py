@@ -43,7 +43,7 @@ async def test_damaged_hash_matches_nothing():
     assert not await cheap().matches("$argon2id$v=19$nonsense", "correct horse")
 
 
-async def test_nobody_costs_as_much_as_somebody(monkeypatch):
+async def test_an_unknown_user_costs_as_much_time_as_a_known_one(monkeypatch):
     """Counted in hashes, not in seconds: each is one run of the same function at one price."""
     passwords, runs = cheap(), []
     kept = await passwords.hashed("correct horse")

@@ -39,7 +39,7 @@ async def test_users_of_another_directory_are_known_by_their_sessions(runtime, a
 
 
 @pytest.mark.parametrize("cookie", [None, "", "made up"])
-async def test_without_a_good_cookie_nobody_is_there(people, cookie):
+async def test_without_a_valid_cookie_there_is_no_person(people, cookie):
     assert await people.session(cookie) is None
 
 

@@ -91,7 +91,7 @@ async def test_guesses_made_all_at_once_are_no_more_than_those_made_one_by_one(a
     assert {one.reason for one in answers} == {RefusalReason.WRONG, RefusalReason.LOCKED}
 
 
-async def test_wait_is_the_same_for_names_that_nobody_has(attempt, ada):
+async def test_wait_is_the_same_for_unknown_names(attempt, ada):
     for name in ("ada", "nobody"):
         answers = [await attempt(name, "wrong", source=f"192.0.2.{n}") for n in range(6)]
         assert answers == [WRONG] * 5 + [SignInRefused(RefusalReason.LOCKED, 30)]
@@ -126,7 +126,7 @@ async def test_success_is_on_record_in_every_tenant_of_the_user(attempt, account
     assert await on_record(ALL_TENANTS) == []
 
 
-async def test_failure_is_on_record_with_the_reason_that_nobody_is_told(
+async def test_failure_is_on_record_with_a_reason_that_the_answer_does_not_reveal(
     attempt, accounts, ada, on_record
 ):
     await attempt(given="wrong")
@@ -163,7 +163,7 @@ async def test_source_is_on_record_in_a_few_words_at_most(attempt, ada, on_recor
     assert (await on_record())[0].body == {"source": "x" * 100}
 
 
-async def test_nobody_is_signed_in_who_can_not_be_put_on_record(attempt, ada, runtime, monkeypatch):
+async def test_signing_in_fails_if_it_can_not_be_put_on_record(attempt, ada, runtime, monkeypatch):
     async def full(*_):
         raise StoreError("the disk is full")
 

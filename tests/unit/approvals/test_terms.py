@@ -58,7 +58,7 @@ def as_strict(demand: Demand, asked: Terms) -> bool:
 
 
 @given(st.lists(terms, max_size=4))
-def test_a_demand_asks_for_everything_that_anybody_asked(asked):
+def test_a_demand_includes_all_terms_of_its_sources(asked):
     made = strictest(asked)
     assert all(as_strict(made, one) for one in asked)
 
@@ -96,7 +96,7 @@ def test_terms_can_be_merged_in_any_groups(one, two, three):
 
 
 @given(st.lists(terms, max_size=3))
-def test_a_demand_can_always_be_met_by_somebody(asked):
+def test_a_demand_can_always_be_met(asked):
     made = strictest(asked)
     assert made.approvers >= PATTERNS[made.pattern].approvers >= 1
     assert made.pattern is not Pattern.USER_CONSENT or made.approvers == 1
@@ -112,7 +112,7 @@ def test_a_demand_is_read_back_as_it_was_written(made):
     assert set(made.record()) == {field.name for field in fields(made)}
 
 
-def test_what_nobody_says_follows_from_the_number_of_people():
+def test_terms_left_out_follow_from_the_number_of_approvers():
     assert strictest([Terms(approvers=1)]).pattern is Pattern.OPERATOR_REVIEW
     assert strictest([Terms(approvers=2)]).pattern is Pattern.DUAL_CONTROL
     assert strictest([]).approvers == 1
@@ -133,7 +133,7 @@ def test_two_people_are_never_one_user():
     assert strictest([consent, Terms(approvers=2)]).pattern is Pattern.DUAL_CONTROL
 
 
-def test_the_reason_is_that_of_whoever_asks_the_most():
+def test_the_reason_is_that_of_the_strictest_source():
     few = Terms(approvers=1, reason="It reaches others.", rule="external")
     many = Terms(approvers=2, reason="It is large.", rule="large")
     silent = Terms(approvers=3)

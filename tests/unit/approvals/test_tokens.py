@@ -204,7 +204,7 @@ def test_from_the_moment_of_its_expiry_on(ring, late):
     assert why(token, ring, now=APPROVED + late) == "expired"
 
 
-def test_by_somebody_who_may_not_approve(ring):
+def test_a_token_of_a_person_who_may_not_approve_is_refused(ring):
     token = issue(CLAIMS, ring)
     assert why(token, ring, may_approve=lambda user: user == "u_8") == "approver"
 
@@ -255,7 +255,7 @@ def test_with_the_signature_cut_off(ring):
     assert why(f"{head}.{body}.", ring) == "forged"
 
 
-def test_signed_by_somebody_else_in_the_name_of_our_key(ring, strange):
+def test_a_token_signed_by_another_key_under_our_key_id_is_refused(ring, strange):
     forged = signed(ring, CLAIMS.record(), key=strange.newest("approval").private)
     assert why(forged, ring) == "forged"
 

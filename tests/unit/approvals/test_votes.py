@@ -89,7 +89,7 @@ def test_one_person_under_two_spellings_has_one_vote(demand):
     assert counted(two, vote("Ann"), vote("bob")) is Tally.APPROVED
 
 
-def test_consent_is_the_users_own_and_nobody_elses(demand):
+def test_consent_can_be_given_only_by_the_user(demand):
     consent = demand(approvers=1, pattern=Pattern.USER_CONSENT)
     assert may_vote(consent, request(), voter("u_7"), now=1) is None
     assert may_vote(consent, request(), voter("u_8"), now=1) is Objection.NOT_THE_USER
@@ -108,7 +108,7 @@ def test_an_approver_has_one_role_of_every_set(demand, roles, fits):
     assert objection is (None if fits else Objection.ROLE)
 
 
-def test_a_voter_is_somebody():
+def test_a_voter_needs_a_name():
     for broken in ({"user": " "}, {"tenant": ""}, {"roles": [""]}):
         with pytest.raises(ValueError, match=next(iter(broken))):
             voter(**broken)
@@ -233,11 +233,11 @@ def test_votes_cast_one_after_the_other_end_once(steps):
 @pytest.mark.parametrize(
     "user", ["", " ", " u_8", "u_8\n", "u\u200b_8", "u\x00_8", "\ud800", "\u202eu"]
 )
-def test_nobody_votes_under_a_name_that_looks_like_another(user):
+def test_a_name_that_looks_like_another_can_not_vote(user):
     with pytest.raises(ValueError, match=r"^user"):
         voter(user=user)
 
 
 @pytest.mark.parametrize("user", ["u_8", "Ann Lee", "zoë", "李", "ann@example.org"])
-def test_whatever_everybody_can_read_is_a_name(user):
+def test_every_readable_text_is_a_name(user):
     assert voter(user=user).user == user

@@ -405,7 +405,7 @@ def test_your_user_name_counts_if_the_file_declares_it(approvals, held, monkeypa
     assert approvals("approve", approval_id, "--yes").exit_code == 0
 
 
-def test_somebody_who_is_not_declared_decides_nothing(approvals, held, write):
+def test_a_person_who_is_not_declared_decides_nothing(approvals, held, write):
     approval_id = held()
     result = approvals("approve", approval_id, "--as", "a.b", "--yes")
     assert (result.exit_code, 'Write [approvers."a.b"]' in result.stderr) == (2, True)
@@ -451,7 +451,7 @@ def test_the_public_half_of_a_key_approves_nothing(project, approvals, held, run
     assert status(approvals, approval_id) == "waiting"
 
 
-def test_nobody_decides_on_what_can_not_be_shown(approvals, held, write):
+def test_a_request_that_can_not_be_shown_can_not_be_approved(approvals, held, write):
     approval_id = held()
     write("tools.py", TOOLS.replace("is e-mailed to", "is posted to"))
     result = approvals("approve", approval_id, "--as", "ada", "--yes", "--json")
@@ -461,7 +461,7 @@ def test_nobody_decides_on_what_can_not_be_shown(approvals, held, write):
     assert row["consequence"] is None
 
 
-def test_anybody_can_say_no_to_what_can_not_be_shown(approvals, held, write, ask, say):
+def test_a_request_that_can_not_be_shown_can_be_rejected(approvals, held, write, ask, say):
     first, second = held(), held("charge_card", INVOICE)
     write("tools.py", TOOLS.replace("is e-mailed to", "is posted to").replace("2.1.0", "3.0.0"))
     result = say("n\n", "reject", first, "--reason", "Not that.", "--as", "ada")
@@ -557,7 +557,7 @@ def test_store_comes_from_the_environment_too(project, approvals, held, write, m
     assert approval_id in given.stdout
 
 
-def test_nobody_needs_the_secret_of_the_webhook_to_decide(approvals, held, write):
+def test_deciding_does_not_need_the_secret_of_the_webhook(approvals, held, write):
     approval_id = held()
     hook = '[notifications]\nwebhook = "http://127.0.0.1:9/"\nsecret = "hook"\n'
     write("counterseal.toml", SETTINGS + hook)

@@ -189,7 +189,7 @@ def test_command_that_is_not_there_is_told_in_one_line(run, folder):
     assert not (folder / "overlays").exists()
 
 
-def test_address_where_nobody_listens_is_told_in_one_line(run, folder):
+def test_address_without_a_server_is_reported_in_one_line(run, folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/mcp"

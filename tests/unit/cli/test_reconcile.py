@@ -114,7 +114,7 @@ def test_what_a_dead_worker_left_is_found_at_the_destination(project, run):
     assert (project / "books.txt").read_text() == f"{sent('charge')}\n"
 
 
-def test_a_person_settles_what_nobody_can_find_out(project, run):
+def test_a_person_settles_an_unknown_outcome(project, run):
     submit(project, "send", dies=True)
     assert json.loads(run("reconcile", "--json").stdout) == {"escalated": 1}
     shown = run("reconcile", "list")
@@ -146,7 +146,7 @@ def test_a_call_is_named_by_its_id_and_what_was_decided_is_told_as_json(project,
     assert run("reconcile").stdout == "1 reversed\n"
 
 
-def test_a_call_is_reversed_when_somebody_asks_for_it(project, run):
+def test_a_call_is_reversed_on_request(project, run):
     assert submit(project, "send").ok
     asked = run("reconcile", "undo", "call:send:k", "--tenant", "acme", "--reason", "By mistake.")
     assert asked.exit_code == 0

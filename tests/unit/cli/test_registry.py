@@ -98,7 +98,7 @@ def test_kill_asks_first(registry, said, code, made):
     assert len(changes(registry)) == made
 
 
-def test_kill_asks_why_when_nobody_said(registry):
+def test_kill_asks_for_a_missing_reason(registry):
     arguments = ["registry", "kill", "--all", "--yes"]
     assert CliRunner().invoke(app, arguments, input="leak\n").exit_code == 0
     (change,) = changes(registry)

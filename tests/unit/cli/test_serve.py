@@ -72,7 +72,7 @@ def test_serve_prints_where_it_is_and_what_a_client_needs(run, project, served):
     assert max(map(len, (result.stdout + result.stderr).splitlines())) <= 100
 
 
-def test_serve_says_when_nobody_can_sign_in_and_how_that_is_changed(run, project, served):
+def test_serve_warns_when_there_is_no_user_and_says_how_to_add_one(run, project, served):
     result = run("serve")
     assert "No client can sign in yet" in result.stderr
     assert "counterseal keys issue --tenant T --agent A\n" in result.stderr
@@ -199,7 +199,7 @@ def test_anonymous_clients_are_refused_where_others_can_come_from(run, project, 
         (["mcp"], "The client's agent is missing", "nobody, shop-agent"),
     ],
 )
-def test_agent_that_is_not_declared_is_nobody(start, project, command, message, fix):
+def test_agent_that_is_not_declared_is_refused(start, project, command, message, fix):
     result = start(*command)
     assert (result.returncode, result.stdout) == (2, "")
     assert message in result.stderr

@@ -299,6 +299,6 @@ def test_card_says_how_calls_are_approved(run, write, good, terms, told):
     assert f"Approved how {told} " in shown
 
 
-def test_card_of_a_tool_that_nobody_approves_says_nothing_of_how(run, write, good):
+def test_card_of_a_tool_without_approval_has_no_approval_terms(run, write, good):
     write("reads.yaml", good)
     assert "Approved how" not in run("show", "find_order").stdout

@@ -99,13 +99,13 @@ def test_user_who_makes_no_sense_is_refused(users, arguments, password, said):
     assert listed(users) == []
 
 
-def test_nobody_can_be_added_twice_in_whatever_case(users, ada):
+def test_a_name_can_not_be_added_twice_whatever_its_case(users, ada):
     result = add(users, "ADA", "--tenant", "globex", "--role", "viewer")
     assert result.exit_code == 2
     assert "ada already exists" in result.stderr
 
 
-def test_password_is_asked_for_only_where_somebody_can_answer(users):
+def test_password_is_asked_for_only_on_a_terminal(users):
     arguments = ("add", "ada", "--tenant", "acme", "--role", "viewer")
     result = users(*arguments, *WHY, stdin=f"{PASSWORD}\n{PASSWORD}\n")
     assert result.exit_code == 2
@@ -127,7 +127,7 @@ def test_password_is_asked_for_twice_at_a_terminal_and_not_shown(users, monkeypa
     assert [one["name"] for one in listed(users)] == ["ada"]
 
 
-def test_roles_that_let_nobody_look_are_remarked_on(users):
+def test_roles_that_do_not_let_their_user_look_cause_a_warning(users):
     result = add(users, "ada", "--tenant", "acme", "--role", "compliance")
     assert result.exit_code == 0
     assert "Add one of viewer, approver, operator, admin" in result.stderr

@@ -48,7 +48,7 @@ def test_everything_that_follows_from_an_effect_is_derived(row):
     assert made.observability.audit_required is (risk != "READ_ONLY")
 
 
-def test_whoever_says_what_is_expected_wants_it_looked_at():
+def test_an_expected_state_turns_verification_on():
     made = contract(effect="draft", probe="read_draft", expected={"state": "drafted"})
     assert made.transactional.post_action_verification_required
     off = {"post_action_verification_required": False}

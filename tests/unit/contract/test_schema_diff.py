@@ -172,13 +172,13 @@ def test_change_in_a_definition_is_told_once_and_where_it_stands():
     assert change.breaking
 
 
-def test_renamed_definition_breaks_nobody():
+def test_renamed_definition_is_compatible():
     assert judged(with_definition("Name", TEXT), with_definition("Title", TEXT)) == [
         (False, "input is written differently, with the same meaning")
     ]
 
 
-def test_definition_written_out_in_place_breaks_nobody():
+def test_definition_written_out_in_place_is_compatible():
     inline = obj({"a": {**TEXT, "description": "A."}, "b": TEXT})
     referring = with_definition("Name", TEXT, site={"description": "A."})
     for found in (judged(inline, referring), judged(referring, inline)):

@@ -505,7 +505,7 @@ async def test_a_context_variable_that_a_tool_sets_stays_with_it(outcome_of):
 
 @pytest.mark.parametrize("kind", [GeneratorExit, asyncio.CancelledError, SystemExit])
 @pytest.mark.parametrize("how", ["async", "waits", "inline"])
-async def test_nothing_that_a_tool_raises_passes_for_somebody_elses(outcome_of, kind, how):
+async def test_an_exception_of_a_tool_is_never_taken_for_one_of_the_runtime(outcome_of, kind, how):
     async def at_once() -> str:
         raise kind
 

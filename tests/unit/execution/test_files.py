@@ -51,7 +51,7 @@ def test_what_is_written_can_be_read(files):
     assert files.size("notes/today.txt") == 7
 
 
-def test_the_directory_is_made_by_the_first_write_and_is_nobody_elses(files):
+def test_the_directory_is_made_by_the_first_write_and_is_private(files):
     assert files.list() == []
     assert not files.exists("a/b.txt")
     assert not files.root.parent.exists()

@@ -487,7 +487,7 @@ async def test_a_refused_connection_sent_nothing():
     assert never_left(describe(caught.value))
 
 
-async def test_a_connection_that_nobody_accepts_is_given_up_before_anything_is_sent():
+async def test_a_connection_that_is_not_accepted_is_given_up_before_anything_is_sent():
     with socket.socket() as full, contextlib.ExitStack() as waiting:
         full.bind(("127.0.0.1", 0))
         full.listen(0)

@@ -138,7 +138,7 @@ def test_outside_of_a_call_a_record_is_left_alone(logger):
     assert [record.args for record in kept] == [arguments] * 2
 
 
-def test_an_exception_is_written_masked_and_handed_to_nobody_else(logger):
+def test_an_exception_is_written_masked_and_passed_to_no_other_handler(logger):
     kept = records_of(logger)
     with during_a_call():
         try:

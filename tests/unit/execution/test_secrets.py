@@ -338,7 +338,7 @@ async def test_one_callers_cancellation_does_not_fail_the_others():
     assert (vault.asked, vault.cancelled) == ([("acme", "api_key")], 0)
 
 
-async def test_a_question_that_nobody_waits_for_is_given_up_and_asked_anew():
+async def test_a_request_for_a_secret_without_a_waiter_is_given_up_and_made_anew():
     vault = Vault()
     credentials = Credentials(vault)
     callers = [asyncio.create_task(credentials.get("acme", "api_key")) for _ in range(2)]

@@ -92,7 +92,7 @@ async def test_more_functions_may_hang_than_a_default_pool_has_threads(threads, 
     assert await asyncio.gather(*futures) == [None] * 70
 
 
-async def test_a_function_starts_although_nobody_waits_for_it(threads):
+async def test_a_function_starts_although_no_task_awaits_it(threads):
     started = threading.Event()
     future = threads.run(started.set)
     assert started.wait(PATIENCE)  # the event loop does not turn meanwhile

@@ -79,11 +79,11 @@ def is_held(decision):
 
 
 @pytest.mark.parametrize("status", [None, *HeldStatus])
-def test_where_nobody_must_be_asked_nobody_is(status):
+def test_no_approval_is_requested_where_none_is_needed(status):
     assert check(context(status, demands=())).verdict is Verdict.ALLOW
 
 
-def test_a_call_that_nobody_was_asked_about_is_held():
+def test_a_call_without_a_request_for_approval_is_held():
     assert is_held(check(context()))
 
 
@@ -142,7 +142,7 @@ def test_without_memory_nothing_was_approved():
 
 
 @pytest.mark.parametrize("status", [HeldStatus.EXPIRED, HeldStatus.WAITING, HeldStatus.APPROVED])
-def test_nobodys_answer_stands_in_the_way_of_its_own_run_for_as_long_again(status):
+def test_an_expired_request_blocks_its_own_run_for_as_long_again(status):
     ctx = context(status)
     elsewhere = RunRecord(tenant="acme", run_id="other", started_at=0.0)
     for now in (600.0, 1199.0):
@@ -151,7 +151,7 @@ def test_nobodys_answer_stands_in_the_way_of_its_own_run_for_as_long_again(statu
     assert is_held(check(ctx.replace(now=1200.0)))
 
 
-def test_somebodys_no_stands_in_the_way_of_every_run():
+def test_a_rejection_blocks_every_run():
     elsewhere = RunRecord(tenant="acme", run_id="other", started_at=0.0)
     ctx = context(HeldStatus.REJECTED).replace(run=elsewhere, now=9e9)
     assert check(ctx).next_action == "replan"
@@ -172,7 +172,7 @@ def test_a_yes_on_easier_terms_than_today_is_none(now, covered):
 
 
 @pytest.mark.parametrize("demand", [{}, {"pattern": "?"}, {**TERMS.record(), "more": 1}])
-def test_terms_that_can_not_be_read_are_none_that_anybody_met(demand):
+def test_unreadable_terms_count_as_not_met(demand):
     ctx = context(HeldStatus.APPROVED)
     garbled = replace(ctx.memory.held, demand=demand)
     assert is_held(check(ctx.replace(memory=ctx.memory._replace(held=garbled))))

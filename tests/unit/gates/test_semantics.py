@@ -63,7 +63,7 @@ def test_a_correction_leaves_the_proposal_as_it_was(context):
     assert proposed == {"amount": 11} == ctx.arguments
 
 
-def test_a_broken_rule_that_nobody_can_mend_is_named(context):
+def test_a_violated_rule_that_is_not_repairable_is_named(context):
     decision = check(context(made(CAP, NOTED), {"amount": 3}))
     assert decision.verdict is Verdict.DENY
     assert (decision.code, decision.rule) == (Code.SEMANTIC_INVALIDITY, "NOTED")

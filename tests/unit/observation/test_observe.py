@@ -287,7 +287,7 @@ def test_injected_orders_reach_the_model_as_fenced_data_only(seen, contract_with
 # --- what a contract takes out --------------------------------------------------------------------
 
 
-def test_what_a_contract_withholds_is_seen_by_nobody_and_listed(contract_with):
+def test_withheld_fields_are_removed_and_listed(contract_with):
     contract = contract_with(redact=["/people/*/email", "/owner", "/nothing/there"])
     output = {"people": [{"name": "a", "email": "x@y"}, {"name": "b"}], "owner": "c"}
     validator = compile_schema(contract.affordance.output_schema)

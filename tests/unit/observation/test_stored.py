@@ -96,7 +96,7 @@ def test_only_the_decisions_that_are_given_are_kept():
     assert len(stored(observation)["decisions"]) == 2
 
 
-def test_what_is_stored_is_nobody_elses():
+def test_a_stored_observation_shares_no_data_with_the_original():
     observation = seen()
     kept = stored(observation)
     observation.data["tags"].append("later")

@@ -253,7 +253,7 @@ def test_role_is_asked_before_grants():
     assert isinstance(ask(registry, auditor), Grant)
 
 
-def test_record_of_another_tenant_authorizes_nobody():
+def test_record_of_another_tenant_authorizes_no_call():
     registry = registry_with(
         contract(), allowed_tenants=["beta"], grants=[Grant(agent="bot", tool="read_case")]
     )

@@ -112,7 +112,7 @@ def test_key_for_a_tenant_without_a_role_is_refused(tenant):
         user().with_key(key_of(tenant), NOW)
 
 
-def test_key_of_somebody_of_all_tenants_is_for_any_one_of_them():
+def test_key_of_a_user_of_all_tenants_is_for_one_of_them():
     root = user(tenants={"*": ["admin"]})
     assert [one.tenant for one in root.with_key(key_of("globex"), NOW).keys] == ["globex"]
     with pytest.raises(RegistryError, match="has no role"):

@@ -30,7 +30,7 @@ entries = st.builds(
 
 
 @given(entry=entries, takes_over=st.none() | st.integers(1, 3))
-def test_nothing_is_reserved_again_that_somebody_holds_or_that_is_done(entry, takes_over):
+def test_an_entry_that_is_leased_or_done_is_not_reserved_again(entry, takes_over):
     free = reservable(entry, takes_over)
     if entry.status is EntryStatus.FAILED_RETRYABLE:
         assert free == (takes_over is None), "who takes over expects it to be unsettled"
@@ -96,7 +96,7 @@ def test_only_an_approval_is_usable_and_only_until_it_ends(status, left):
     now=st.sampled_from([0.0, 999.0, 1000.0, 1999.0, 2000.0, 1e9]),
     run_id=st.sampled_from(["run_1", "run_2"]),
 )
-def test_a_request_stands_until_it_is_used_or_nobody_can_be_waiting_for_it(status, now, run_id):
+def test_a_request_stands_until_it_is_used_or_can_not_be_awaited_any_more(status, now, run_id):
     expected = {
         HeldStatus.SPENT: False,
         HeldStatus.VOID: False,

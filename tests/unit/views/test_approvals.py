@@ -44,7 +44,7 @@ async def test_who_only_looks_can_not_vote_and_who_votes_is_on_record(office):
     assert (await office.view().approvals.search()).items == []
 
 
-async def test_why_somebody_can_not_vote_is_said_beforehand(office):
+async def test_the_reason_why_a_person_can_not_vote_is_shown_beforehand(office):
     seen = await office.call("send")
     packet = await office.view().approvals.packet(seen.approval_id)
     assert "approver" in office.view("viewer").approvals.objection(packet)
@@ -76,7 +76,7 @@ async def test_two_people_who_type_the_target_approve_it(office):
     assert (packet.status, packet.so_far) == ("approved", "2 of 2")
 
 
-async def test_a_rejection_asks_nobody_to_type(office):
+async def test_a_rejection_needs_no_typed_confirmation(office):
     seen = await office.call("wipe")
     packet = await office.view("approver", name="bea").approvals.decide(seen.approval_id, "reject")
     assert packet.status == "rejected"

@@ -58,7 +58,7 @@ async def test_a_rollout_is_foretold_made_and_taken_back(office):
     assert view.tools.page("look").steps_back[0].before == 60
 
 
-async def test_a_version_that_nobody_gets_is_said_and_a_wrong_share_refused(office):
+async def test_a_share_without_a_version_is_shown_and_a_wrong_share_refused(office):
     view = office.view(everywhere=["operator"])
     told = await view.tools.preview_rollout("look", "1.0.0", 40)
     assert [(one.version, one.now, one.then) for one in told] == [("1.0.0", 100, 40), ("", 0, 60)]

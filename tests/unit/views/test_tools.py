@@ -45,7 +45,7 @@ async def test_use_is_counted_by_code(office):
         await office.view().tools.use("look", "yesterday")
 
 
-async def test_a_kill_is_previewed_made_seen_by_everybody_and_undone(office):
+async def test_a_kill_is_previewed_made_seen_by_every_viewer_and_undone(office):
     view = office.view(everywhere=["operator"])
     assert [record.tool for record in await view.tools.preview_kill(effect="draft")] == ["save"]
     kill = await view.tools.kill(effect="draft", reason=WHY)

@@ -46,7 +46,7 @@ def takes(schema, value):
 # --- one by one -----------------------------------------------------------------------------------
 
 
-def test_arguments_that_nobody_declared_are_not_taken():
+def test_undeclared_arguments_are_refused():
     for said in ({}, {"additionalProperties": True}, {"additionalProperties": {}}):
         made = fitted(obj({"a": {"type": "integer"}}, **said))
         assert takes(made, {"a": 1})

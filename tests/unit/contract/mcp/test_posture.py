@@ -124,7 +124,7 @@ def test_annotations_only_ever_raise_an_effect(name, prose, hints):
 
 
 @given(name=NAMES, prose=PROSE, hints=SAID)
-def test_a_tool_that_nobody_described_needs_a_person_whatever_it_says(name, prose, hints):
+def test_a_tool_without_an_overlay_entry_needs_a_person_whatever_it_says(name, prose, hints):
     effect = strictest(tool(name, prose, **hints))
     assert EFFECTS[effect].mutates
     expected = hints.get("destructiveHint") is True

@@ -75,7 +75,7 @@ def test_names_that_clash_say_where_they_belong(importing):
     assert tool.data["http"]["body"] == {"id": "{body_id}", "body_id": "{body_body_id}"}
 
 
-def test_a_path_placeholder_that_nobody_describes_is_an_argument_to_review(importing):
+def test_an_undescribed_path_placeholder_is_an_argument_to_review(importing):
     tool = importing(path="/things/{key}")
     assert schema_of(tool)["required"] == ["key"]
     assert any("does not describe" in text for text in said(tool, ""))

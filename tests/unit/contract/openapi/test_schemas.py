@@ -124,7 +124,7 @@ def test_an_object_of_anything_becomes_a_map_of_plain_values(taking):
     assert said(tool, here)[1:] == ["the document says no type: plain values are taken"]
 
 
-def test_what_the_server_sets_is_asked_of_nobody(taking):
+def test_read_only_fields_are_no_arguments(taking):
     tool = taking({"$ref": "#/components/schemas/Pet"}, Pet=PET)
     assert list(schema_of(tool)["properties"]) == ["name", "parent"]
     assert schema_of(tool)["required"] == ["name"]

@@ -231,7 +231,7 @@ shadowed.__qualname__ = "inner"
     ],
     ids=["lambda", "local", "partial", "method", "object", "shadowed"],
 )
-def test_what_nobody_else_could_find_is_refused_with_a_way_out(function, why):
+def test_a_function_that_another_process_could_not_find_is_refused_with_a_fix(function, why):
     with pytest.raises(IsolationError, match=why) as raised:
         address_of(function)
     assert any(word in str(raised.value) for word in ("define the tool", "its own name"))

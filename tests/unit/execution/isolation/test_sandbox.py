@@ -570,7 +570,7 @@ async def test_memory_is_counted_over_all_processes(sandboxes):
 
 
 @pytest.mark.slow
-async def test_memory_that_nobody_counts_can_not_be_had(sandboxes):
+async def test_uncounted_memory_can_not_be_allocated(sandboxes):
     found = await attempts(sandboxes, 'os.memfd_create("hidden")\nos.open("/dev/shm/x", 65)')
     assert set(found.values()) == {"PermissionError"}
 
@@ -664,7 +664,7 @@ async def test_files_within_the_limit_stay_for_the_next_call(sandboxes, tmp_path
     assert (tmp_path / "kept").stat().st_size == 2**20
 
 
-async def test_open_files_can_not_be_sent_to_where_nobody_counts_them(sandboxes):
+async def test_open_files_can_not_be_sent_where_they_are_not_counted(sandboxes):
     code = """
     import array, socket
     one, other = socket.socketpair()

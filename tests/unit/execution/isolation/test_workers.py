@@ -193,7 +193,7 @@ async def test_a_tool_may_print_more_than_a_pipe_holds(workers):
     assert len(told.said) <= 10_000
 
 
-async def test_whoever_listens_badly_does_not_end_the_call(workers):
+async def test_a_failing_listener_does_not_end_the_call(workers):
     def tell(kind, content):
         raise RuntimeError("not listening")
 
@@ -408,7 +408,7 @@ async def test_a_forged_answer_that_makes_no_sense_is_death(one, answer):
     assert (reply.kind, reply.began) == ("died", True)
 
 
-async def test_a_forged_answer_reaches_nobody_else(one):
+async def test_a_forged_answer_reaches_no_other_call(one):
     forged = '{"kind":"value","value":"forged"}'
     assert await answer(one, "forge", answer=forged) == "forged"
     assert await answer(one, "echo", text="mine") == {"text": "mine"}
@@ -439,7 +439,7 @@ async def test_a_tool_that_ignores_its_deadline_is_killed(one, name):
     assert await answer(one, "where")
 
 
-async def test_a_tool_that_looks_whether_anybody_waits_has_answered(one):
+async def test_a_tool_that_checks_for_cancellation_has_answered(one):
     pid = await answer(one, "where")
     reply = await one.run(job("polite"), seconds=0.3, grace=PLENTY)
     assert (reply.kind, reply.value) == ("value", "stopped")

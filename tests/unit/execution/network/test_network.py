@@ -623,7 +623,7 @@ async def test_a_certificate_is_not_checked_against_a_name_that_a_request_makes_
         )
 
 
-async def test_a_certificate_that_nobody_signed_is_refused(kind, clients, anywhere, secure):
+async def test_a_certificate_of_an_unknown_authority_is_refused(kind, clients, anywhere, secure):
     lent = Lent(kind, clients, anywhere)
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
         await lent.get(secure.url("/ok", "api.example.org", "https"))

@@ -22,7 +22,7 @@ async def stuck(office):
     return await office.call("stuck", {}, key="u")
 
 
-async def test_what_nobody_knows_is_listed_with_what_can_be_done(office, stuck):
+async def test_an_unknown_outcome_is_listed_with_the_possible_actions(office, stuck):
     (row,) = (await office.view().attention.rows()).items
     assert (row.kind, row.key, row.call_id) == ("unknown", KEY, stuck.call_id)
     assert row.actions == list(ACTIONS["unknown"])

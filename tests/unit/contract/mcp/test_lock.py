@@ -125,7 +125,7 @@ def test_the_file_is_the_same_whatever_the_order_of_accepting(tmp_path):
     assert one.read_bytes().endswith(b"}\n")
 
 
-def test_what_nobody_could_see_in_a_review_stands_as_an_escape(tmp_path):
+def test_invisible_characters_are_written_as_escapes(tmp_path):
     file = tmp_path / "counterseal.lock"
     Lock.update(file, lambda _: pinned("a", text="Caf\u00e9 \u200b\u202e\U000e0041 \U0001f600"))
     text = file.read_text(encoding="utf-8")

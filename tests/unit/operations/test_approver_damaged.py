@@ -90,7 +90,7 @@ async def test_what_can_be_no_id_names_no_request(runtime, wrong):
     assert await runtime.approvals.list(wrong) == []
 
 
-async def test_words_are_redacted_once_and_the_same_for_everybody(runtime):
+async def test_texts_are_redacted_once_and_alike_for_all_readers(runtime):
     it = await asked(runtime)
     said = f"Not with {SECRET}, {SURROGATE}\0."
     packet = await runtime.approvals.decide(it, ALICE, "reject", comment=said, justification=said)
@@ -125,7 +125,7 @@ async def test_what_was_decided_last_is_listed_first(runtime, clock):
     assert [held.approval_id for held in listed] == [decided[2], decided[1]]
 
 
-async def test_an_approval_that_nobody_used_is_void_on_record(runtime, clock):
+async def test_an_unused_approval_is_void_on_record(runtime, clock):
     it = await asked(runtime)
     await runtime.approvals.decide(it, ALICE, "approve")
     clock.advance(600)

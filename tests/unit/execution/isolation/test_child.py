@@ -114,7 +114,7 @@ def test_a_line_without_end_is_bounded_and_its_end_is_kept(lines):
     assert len(lines.tail()) == 16 * 1024
 
 
-def test_what_is_printed_behind_a_fence_belongs_to_nobody(lines):
+def test_output_after_the_fence_is_dropped(lines):
     lines, heard = lines
     lines.data_received(b"mine\nhalf\nfen")
     assert not lines.ended.is_set()

@@ -79,7 +79,7 @@ def test_server_of_python_that_cannot_be_had_is_told_with_its_key(
         upstream_settings(settings)
 
 
-def test_accepted_tools_are_known_without_asking_anybody(load, tmp_path):
+def test_accepted_tools_are_known_without_a_connection(load, tmp_path):
     settings = load(
         '[upstreams.a]\ncommand = ["no-such-program"]\nprefix = "a_"\n'
         '[upstreams.b]\ncommand = ["no-such-program"]\n'
