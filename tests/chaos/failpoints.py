@@ -12,6 +12,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from mmap import PROT_READ, mmap
+from pathlib import Path
+from struct import unpack_from
 from typing import Any
 
 from counterseal.ledger.records import Due
@@ -25,7 +28,24 @@ from counterseal.ledger.requests import (
 )
 from counterseal.storage.store import Store
 
-__all__ = ["Failing", "Failpoints"]
+__all__ = ["Clocks", "Failing", "Failpoints"]
+
+
+class Clocks:
+    """The clocks of this machine and of its SQLite files, as a file says that they were set."""
+
+    def __init__(self, path: str) -> None:
+        with Path(path).open("rb") as file:
+            self._ahead = mmap(file.fileno(), 16, prot=PROT_READ)
+
+    def ahead(self, place: int = 0) -> float:
+        return float(unpack_from("d", self._ahead, place)[0])
+
+    def machine(self) -> float:
+        return time.time() + self.ahead()
+
+    def database(self) -> float:
+        return time.time() + self.ahead(8)
 
 
 class Failpoints:

@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from struct import pack, unpack
 from typing import Any, Final
+
+from tests.postgres_server import set_clock
 
 from .harness import PATIENCE, Effects, Gone, Nursery, Worker
 
-__all__ = ["LEASE", "Lane"]
+__all__ = ["Lane"]
 
-LEASE: Final = 0.4
-"""Seconds until somebody else may take over."""
 _ROUNDS: Final = 40
 """After how many rounds a fresh database is taken."""
 
@@ -26,11 +27,14 @@ class Lane:
         self,
         nursery: Nursery,
         effects: Effects,
+        clocks: Path,
         new_database: Callable[[], str],
         kill_database: Callable[[], Any] | None = None,
         start_database: Callable[[], Any] | None = None,
     ) -> None:
         self.effects = effects
+        self.clocks = clocks
+        """How many seconds the clocks of the machine and of the database are ahead."""
         self.kill_database = kill_database
         self.start_database = start_database
         self.url = ""
@@ -50,6 +54,7 @@ class Lane:
         """Three live workers, none of them armed or at work."""
         if not self._left:
             await self.close()
+            self.clocks.write_bytes(bytes(16))
             self.url = await asyncio.to_thread(self._new_database)
             self._observer = await self._opened()
             self._left = _ROUNDS
@@ -74,8 +79,9 @@ class Lane:
         """A worker on this lane's database, which may be down for a while."""
         worker = await self._nursery.worker()
         until = time.monotonic() + PATIENCE
+        where = {"url": self.url, "port": self.effects.port, "clocks": str(self.clocks)}
         while True:
-            said = await worker.ask("open", url=self.url, port=self.effects.port, lease=LEASE)
+            said = await worker.ask("open", **where)
             if "error" not in said:
                 return worker
             if time.monotonic() > until:
@@ -92,6 +98,15 @@ class Lane:
         if self._observer is None:
             raise RuntimeError("the lane is not ready")
         return await self._observer.ask("inspect", url=self.url, tenant=tenant)
+
+    async def set_clock(self, seconds: float, which: str) -> None:
+        """Set the clock of the `database` alone, or of the machine, too."""
+        machine, database = unpack("dd", self.clocks.read_bytes())
+        machine, database = machine + (0 if which else seconds), database + seconds
+        with self.clocks.open("r+b") as file:  # workers have mapped it
+            file.write(pack("dd", machine, database))
+        if not self.url.startswith("sqlite"):
+            await asyncio.to_thread(set_clock, self.url, database)
 
     def abandon(self) -> None:
         """Begin the next round with a fresh database and fresh workers."""

@@ -25,6 +25,8 @@ class Strike:
     after: float = 0.0
     stop: float = 0.0
     """For how many seconds it is stopped, instead of killed."""
+    step: float = 0.0
+    """By how many seconds a clock is set, instead: the `database`'s alone, or all of them."""
     plan: tuple[tuple[str, Any], ...] = ()
     """For the effects server."""
 
@@ -127,10 +129,11 @@ _WAYS: Final[dict[str, tuple[Strike, ...]]] = {
         _site("settle.before", stop=0.9),
         _site("settle.after", stop=0.9),
     ),
+    "clock_set": (Strike(by="clock"),),
     "anywhere": (Strike(by="clock"),),
 }
 POINTS: Final = tuple(_WAYS)
-"""The ten of the promise, and two more: a worker that sleeps too long, and any moment at all."""
+"""The ten of the promise, and a worker that sleeps too long, clocks that are set, any moment."""
 _TAKING_OVER: Final = (
     "orphans.after",
     "tool.before",
@@ -161,7 +164,7 @@ def draw(seed: int, point: str, store: str) -> Plan:
     if point == "database":
         strike, outage, lasts = _outage(chance, store)
     if strike is not None and strike.by == "clock":
-        strike = _any_moment(chance)
+        strike = _step(chance) if point == "clock_set" else _any_moment(chance)
     elif strike is not None and _may_wait(strike, point) and len(operations) > 1:
         strike = Strike(site=strike.site, after=strike.after, nth=chance.randint(1, 2))
     return Plan(
@@ -189,6 +192,8 @@ def _aimed(chance: random.Random, point: str, strike: Strike | None) -> str:
         return chance.choice(tuple(UNDO))
     if point == "approval_spent":
         return chance.choice(_NOTICES)
+    if point == "clock_set" and chance.random() < 0.7:
+        return chance.choice(("charge_read_back", "notify_read_back"))
     tools = _PLAIN + _NOTICES
     if strike is not None and strike.site.startswith("tool."):
         tools = tuple(tool for tool in tools if tool != "charge_http")  # it has no function
@@ -200,6 +205,21 @@ def _any_moment(chance: random.Random) -> Strike:
     how: dict[str, Any] = chance.choice(({}, {}, {"delay": 0.6}, {"hang_up": True}))
     most = 0.8 if how else 0.04
     return Strike(by="clock", after=chance.uniform(0, most), plan=tuple(how.items()))
+
+
+def _step(chance: random.Random) -> Strike:
+    """While a request is on its way or lost; mostly by more than lease and timeout."""
+    lost = {"kill": "before", "perform": False}
+    how: dict[str, Any] = chance.choice(
+        ({"delay": 0.6}, {"delay": 0.6}, {"hang_up": True}, {"kill": "before", "delay": 0.4}, lost)
+    )
+    return Strike(
+        by="clock",
+        site=chance.choice(("", "database")),
+        after=chance.uniform(0.03, 0.3),
+        step=chance.choice((3.0, 3.0, 60.0, -1.5)),
+        plan=tuple(how.items()),
+    )
 
 
 def _outage(chance: random.Random, store: str) -> tuple[Strike | None, str, float]:

@@ -144,7 +144,11 @@ class _Round:
         plan = self.plan
         if plan.strike is not None and plan.strike.by == "clock":
             await asyncio.sleep(plan.strike.after)
-            await victim.kill()
+            if plan.strike.step:
+                self.outcome.struck.append("clock_set")
+                await self.lane.set_clock(plan.strike.step, plan.strike.site)
+            else:
+                await victim.kill()
         elif plan.outage == "locked":
             await self._hold_the_file(plan.outage_for)
         elif plan.outage == "restart":

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.postgres_server import fresh_database, private_server, shared
+from tests.postgres_server import fresh_database, private_server, settable_clock, shared
 
 from .harness import Effects, Nursery
 from .lanes import Lane
@@ -82,20 +82,27 @@ async def _work(
 _numbers = count()
 
 
+def _settable(base: str) -> str:
+    url = fresh_database(base)
+    settable_clock(url)
+    return url
+
+
 @asynccontextmanager
 async def _lane(
     queue: str, nursery: Nursery, effects: Effects, folder: Path
 ) -> AsyncIterator[Lane]:
+    clocks = folder / f"{next(_numbers)}.clocks"
     async with AsyncExitStack() as stack:
         if queue == "sqlite":
-            lane = Lane(nursery, effects, lambda: f"sqlite:///{folder}/{next(_numbers)}.db")
+            lane = Lane(nursery, effects, clocks, lambda: f"sqlite:///{folder}/{next(_numbers)}.db")
         elif queue == "postgres":
             base = await asyncio.to_thread(shared)
-            lane = Lane(nursery, effects, lambda: fresh_database(base))
+            lane = Lane(nursery, effects, clocks, lambda: _settable(base))
         else:
             server = await asyncio.to_thread(stack.enter_context, private_server())
             lane = Lane(
-                nursery, effects, lambda: fresh_database(server.url), server.kill, server.start
+                nursery, effects, clocks, lambda: _settable(server.url), server.kill, server.start
             )
         try:
             yield lane

@@ -40,16 +40,17 @@ def worker_name() -> str:
 class _World:
     """The effects server, as tools reach it."""
 
-    def __init__(self, port: int, hit: Callable[[str], None]) -> None:
+    def __init__(self, port: int, hit: Callable[[str], None], ahead: Callable[[], float]) -> None:
         self.base = f"http://127.0.0.1:{port}"
         self._hit = hit
+        self._ahead = ahead
 
     async def perform(self, ctx: Context, what: str, op: str) -> Done:
         self._hit("tool.before")
         mode = "keyed" if what in KEYED else "plain"
         headers = {"Idempotency-Key": ctx.key or "", "Worker": worker_name()}
         if ctx.deadline is not None:
-            headers["Deadline"] = str(ctx.deadline.timestamp())
+            headers["Deadline"] = str(ctx.deadline.timestamp() - self._ahead())
         answer = await ctx.http.post(f"{self.base}/{mode}/{what}", json={"op": op}, headers=headers)
         self._hit("tool.after")
         answer.raise_for_status()
@@ -68,9 +69,11 @@ class _World:
         return find
 
 
-def all_tools(port: int, hit: Callable[[str], None]) -> list[Tool[..., Any] | PlainTool]:
+def all_tools(
+    port: int, hit: Callable[[str], None], ahead: Callable[[], float]
+) -> list[Tool[..., Any] | PlainTool]:
     """The same contracts in every worker, so that one can go on where another was killed."""
-    world = _World(port, hit)
+    world = _World(port, hit, ahead)
 
     def declared(what: str, **more: Any) -> Tool[..., Any]:
         reverses = what.startswith("cancel")

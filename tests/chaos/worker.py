@@ -32,12 +32,15 @@ from counterseal.ledger.records import Budgets, DueKind, HeldStatus
 from counterseal.operations.attention import NeedsAttention
 from counterseal.reconcile import Reconciler
 from counterseal.storage import open_store
+from counterseal.storage.sqlite import SqliteStore, path_of
 
-from .failpoints import Failing, Failpoints
+from .failpoints import Clocks, Failing, Failpoints
 from .inspecting import inspect
 from .tools import AGENT, all_tools, grants_for, worker_name
 
 PR_SET_PDEATHSIG = 1
+LEASE = 0.4
+"""Seconds until somebody else may take over."""
 _OUTAGES = (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.OperationalError)
 """What drivers say of a database that is down or busy; only who looks on asks them directly."""
 
@@ -83,16 +86,22 @@ class Worker:
 
     # --- commands ---------------------------------------------------------------------------------
 
-    async def do_open(self, url: str, port: int, lease: float) -> None:
+    async def do_open(self, url: str, port: int, clocks: str) -> None:
         """Open the store and take in the tools; from here on it is a worker like any other."""
-        store = open_store(url)
-        if url.startswith("sqlite"):
+        clock = Clocks(clocks)
+        if not url.startswith("sqlite"):
+            store = open_store(url)
+        else:
+            store = SqliteStore(path_of(url), clock=clock.database)
             self.points.watch_commits(store._backend.database.connection)
         self.runtime = Runtime(
-            Failing(store, self.points), lease=lease, secrets={"worker": worker_name()}
+            Failing(store, self.points),
+            lease=LEASE,
+            secrets={"worker": worker_name()},
+            clock=clock.machine,
         )
         await self.runtime.__aenter__()
-        tools = all_tools(port, self.points.hit)
+        tools = all_tools(port, self.points.hit, clock.ahead)
         self.runtime.register(*tools, grants=grants_for(tools))
 
     async def do_arm(self, **how: Any) -> None:
