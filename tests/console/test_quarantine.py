@@ -9,7 +9,8 @@ from playwright.async_api import expect
 from counterseal.accounts import People
 from counterseal.accounts.users import Passwords
 from counterseal.config import open_runtime
-from counterseal.contract.sources.mcp import Definition, Lock
+from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.lock import Lock
 from tests.console.conftest import sign_in
 from tests.console.world import PASSWORD, PATIENCE
 from tests.gateway.faulty.upstream import Faulty, definition, project_before

@@ -28,7 +28,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from counterseal import Principal
 from counterseal.config import load_settings, open_runtime
-from counterseal.contract.sources.mcp import Definition, Lock
+from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.lock import Lock
 from counterseal.gateway.running import Gateway, gateway
 from counterseal.web.identity import principal_of
 from tests.gateway.served import BOT, Served, listening

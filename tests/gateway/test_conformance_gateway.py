@@ -8,7 +8,8 @@ from mcp import Client, StdioServerParameters
 
 from counterseal import Principal
 from counterseal.config import load_settings
-from counterseal.contract.sources.mcp import Definition, Lock
+from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.lock import Lock
 from counterseal.gateway.running import gateway
 from tests.gateway.conformance import (
     AGENT,

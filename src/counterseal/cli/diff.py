@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.config import Settings
-    from counterseal.contract.sources.mcp import Definition, Lock, LockFinding
+    from counterseal.contract.sources.mcp.definition import Definition
+    from counterseal.contract.sources.mcp.lock import Lock, LockFinding
 
 _WAITING = ("new", "changed")
 """States that a person has to look at."""
@@ -76,7 +77,7 @@ def diff(
     is accepted. Exits with 1 if a tool is not accepted or an upstream is unreachable.
     """
     require_packages("mcp")
-    from counterseal.contract.sources.mcp import Lock
+    from counterseal.contract.sources.mcp.lock import Lock
 
     settings = project_settings()
     names = _upstreams(settings, server)
@@ -187,7 +188,7 @@ def _confirm(accepted: int, forgotten: int, *, yes: bool) -> None:
 def _write(
     settings: Settings, accepted: Sequence[LockFinding], forgotten: Sequence[LockFinding], by: str
 ) -> None:
-    from counterseal.contract.sources.mcp import Lock
+    from counterseal.contract.sources.mcp.lock import Lock
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -278,7 +279,7 @@ def _finding_page(finding: LockFinding) -> Iterator[RenderableType]:
 
 def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
     from counterseal.contract.sources.foreign_text import instructions_in
-    from counterseal.contract.sources.mcp import ChangeKind, describe
+    from counterseal.contract.sources.mcp.definition import ChangeKind, describe
 
     for change in describe(before, after):
         # For prose, both texts follow in full, so that the place is enough here.
@@ -303,7 +304,8 @@ def _marked(mark: str, text: str, style: str) -> RenderableType:
 
 def _definition(definition: Definition) -> Iterator[RenderableType]:
     """Yield everything that is pinned, title and description first."""
-    from counterseal.contract.sources.mcp import instructions, visible
+    from counterseal.contract.sources.foreign_text import visible
+    from counterseal.contract.sources.mcp.definition import instructions
 
     data = definition.record()
     for name in ("title", "description"):
@@ -319,7 +321,7 @@ def _definition(definition: Definition) -> Iterator[RenderableType]:
 
 
 def _line(text: str, style: str = "") -> RenderableType:
-    from counterseal.contract.sources.mcp import visible
+    from counterseal.contract.sources.foreign_text import visible
 
     return paragraph(visible(text), style=style)
 
@@ -327,7 +329,7 @@ def _line(text: str, style: str = "") -> RenderableType:
 def _spelt_out(value: Any) -> str:
     """Return a value as text, with invisible characters written by name."""
     from counterseal.canonical import thaw
-    from counterseal.contract.sources.mcp import visible
+    from counterseal.contract.sources.foreign_text import visible
 
     if isinstance(value, str):
         return visible(value)
@@ -388,7 +390,7 @@ def _name_record(finding: LockFinding) -> dict[str, Any]:
 
 def _finding_record(finding: LockFinding) -> dict[str, Any]:
     from counterseal.canonical import thaw
-    from counterseal.contract.sources.mcp import describe
+    from counterseal.contract.sources.mcp.definition import describe
 
     before, after = (finding.pin.definition if finding.pin else None), finding.definition
     changes = () if before is None or after is None else describe(before, after)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from counterseal.config import Settings
     from counterseal.config.settings import SettingError
-    from counterseal.contract.sources.mcp import Definition
+    from counterseal.contract.sources.mcp.definition import Definition
 
 _CREDENTIAL = re.compile(r"auth|token|secret|passw|api.?key|credential", re.IGNORECASE)
 
@@ -95,7 +95,7 @@ def import_mcp(
     if not dry_run:
         check_overwrite([plan.out], force=force, out="FILE")
     listing = _listing(plan)
-    from counterseal.contract.sources.mcp import overlay_text
+    from counterseal.contract.sources.mcp.overlay import overlay_text
 
     with errors_end_the_command("nothing was written"):
         text = overlay_text(plan.name, listing.definitions, source=_source(words))
@@ -192,7 +192,7 @@ def _listing(plan: _Plan) -> Listing:
 
 
 def _accept(plan: _Plan, listing: Listing, by: str) -> None:
-    from counterseal.contract.sources.mcp import Lock
+    from counterseal.contract.sources.mcp.lock import Lock
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -228,7 +228,9 @@ def _page(plan: _Plan, result: _ImportResult) -> Iterator[RenderableType]:
 
 def _proposals(listing: Listing) -> Iterator[RenderableType]:
     """Yield the proposed effects, and the tools that are suspicious or unusable."""
-    from counterseal.contract.sources.mcp import instructions, propose_mcp_effect, visible
+    from counterseal.contract.sources.effect_guess import propose_mcp_effect
+    from counterseal.contract.sources.foreign_text import visible
+    from counterseal.contract.sources.mcp.definition import instructions
 
     rows = []
     for definition in sorted(listing.definitions, key=lambda definition: definition.name):
@@ -250,7 +252,8 @@ def _proposals(listing: Listing) -> Iterator[RenderableType]:
 
 
 def _record(plan: _Plan, result: _ImportResult) -> dict[str, Any]:
-    from counterseal.contract.sources.mcp import instructions, propose_mcp_effect
+    from counterseal.contract.sources.effect_guess import propose_mcp_effect
+    from counterseal.contract.sources.mcp.definition import instructions
 
     listing, tools = result.listing, []
     suspicious = {definition.name for definition in _with_invisible_text(listing)}
@@ -282,7 +285,7 @@ def _record(plan: _Plan, result: _ImportResult) -> dict[str, Any]:
 
 def _with_invisible_text(listing: Listing) -> list[Definition]:
     """Return definitions with characters that a reader can't see, or takes for others."""
-    from counterseal.contract.sources.mcp import visible
+    from counterseal.contract.sources.foreign_text import visible
 
     return [
         definition
@@ -293,7 +296,7 @@ def _with_invisible_text(listing: Listing) -> list[Definition]:
 
 def _why_unfit(definition: Definition) -> str:
     """Return why no contract can be made for a definition; empty if one can."""
-    from counterseal.contract.sources.mcp import contract_of
+    from counterseal.contract.sources.mcp.overlay import contract_of
     from counterseal.errors import ContractError
 
     try:

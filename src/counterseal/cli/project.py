@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import logging
 
     from counterseal.config import Discovered, Settings
-    from counterseal.contract.sources.mcp import Definition
+    from counterseal.contract.sources.mcp.definition import Definition
     from counterseal.keys import KeyRing
     from counterseal.operations.operator import Operator
     from counterseal.proposal import Principal
@@ -427,7 +427,7 @@ async def _list(upstream: Upstream) -> Listing:
 
 
 def _listing(server: str, tools: Iterable[object]) -> Listing:
-    from counterseal.contract.sources.mcp import read_listing
+    from counterseal.contract.sources.mcp.definition import read_listing
 
     definitions, unusable = read_listing(tools)
     left_out = (UnusableTool(one_line(name)[:80], one_line(why)) for name, why in unusable)

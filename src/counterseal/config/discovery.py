@@ -36,7 +36,9 @@ from counterseal.contract.declare import PlainTool, Tool, is_plain_tool, wrap_pl
 from counterseal.contract.files import read_contracts
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract
-from counterseal.contract.sources.mcp import Lock, contract_of, read_overlay
+from counterseal.contract.sources.mcp.lock import Lock
+from counterseal.contract.sources.mcp.overlay import contract_of
+from counterseal.contract.sources.mcp.overlay_files import read_overlay
 from counterseal.documents import SUFFIXES, read_document
 from counterseal.errors import ContractError, Problem, Source
 from counterseal.registry import RegistryRecord, checks

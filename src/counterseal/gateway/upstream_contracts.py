@@ -15,14 +15,10 @@ from counterseal.config import Settings
 from counterseal.config.build import later_grants
 from counterseal.config.tables import UpstreamTable
 from counterseal.contract.model import Contract
-from counterseal.contract.sources.mcp import (
-    Definition,
-    Lock,
-    Overlay,
-    contract_of,
-    read_overlay,
-    shown_name,
-)
+from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.lock import Lock
+from counterseal.contract.sources.mcp.overlay import contract_of, shown_name
+from counterseal.contract.sources.mcp.overlay_files import Overlay, read_overlay
 from counterseal.errors import ContractError
 from counterseal.runtime import Runtime
 

@@ -23,16 +23,8 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.config import ConfigError
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
-from counterseal.contract.sources.mcp import (
-    Change,
-    Definition,
-    Lock,
-    LockFinding,
-    Pin,
-    PinState,
-    describe,
-    read_listing,
-)
+from counterseal.contract.sources.mcp.definition import Change, Definition, describe, read_listing
+from counterseal.contract.sources.mcp.lock import Lock, LockFinding, Pin, PinState
 from counterseal.contract.tool_context import ASKER, RefusedError
 from counterseal.errors import ContractError, CountersealError, Problem
 from counterseal.gateway.questions import note_missing_capability

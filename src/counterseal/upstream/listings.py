@@ -28,7 +28,7 @@ from mcp.shared.subscriptions import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
-from counterseal.contract.sources.mcp import Definition
+from counterseal.contract.sources.mcp.definition import Definition
 from counterseal.errors import NotSentError, ResponseTooLargeError
 
 _log = logging.getLogger(__name__)

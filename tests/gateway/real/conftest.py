@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 from counterseal import Principal
 from counterseal.config import open_runtime
-from counterseal.contract.sources.mcp import Lock
+from counterseal.contract.sources.mcp.lock import Lock
 from counterseal.contract.sources.mcp.overlay import overlay_text
 from counterseal.gateway.upstream_contracts import register_pinned
 from tests.gateway.projects import PATIENCE, Project, connected

@@ -6,7 +6,7 @@ from counterseal.codes import Code
 from counterseal.contract.bindings import McpBinding
 from counterseal.contract.model import Contract
 from counterseal.contract.outputs import BLOCKS
-from counterseal.contract.sources.mcp import Definition
+from counterseal.contract.sources.mcp.definition import Definition
 from counterseal.execution.attempt import AttemptRequest
 from counterseal.execution.executor import Executor
 from counterseal.upstream import UpstreamSettings, mcp_tool

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from counterseal.cli.app import app
-from counterseal.contract.sources.mcp import Lock
+from counterseal.contract.sources.mcp.lock import Lock
 
 READ = "Read a file.\nReturns its text."
 

@@ -10,7 +10,8 @@ import pytest
 
 from counterseal.cli.import_mcp import suggested_name, upstream_table
 from counterseal.config import load_settings
-from counterseal.contract.sources.mcp import Lock, read_overlay
+from counterseal.contract.sources.mcp.lock import Lock
+from counterseal.contract.sources.mcp.overlay_files import read_overlay
 
 BLOCK = "Add to counterseal.toml:\n\n"
 

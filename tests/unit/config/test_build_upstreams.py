@@ -7,7 +7,8 @@ import pytest
 
 from counterseal.config import ConfigError, load_settings, pinned_contracts
 from counterseal.config.build import upstream_settings
-from counterseal.contract.sources.mcp import Definition, Lock
+from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.lock import Lock
 
 
 @pytest.fixture

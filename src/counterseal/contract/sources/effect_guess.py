@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from counterseal.contract.effects import EFFECTS, Effect
 from counterseal.contract.schemas import word_set
 from counterseal.contract.sources.foreign_text import clean, words
+from counterseal.contract.sources.mcp.definition import Definition
 
 _CERTAIN = word_set(
     "delete remove purge destroy cancel reset revoke terminate erase wipe expunge overwrite "
@@ -358,19 +359,7 @@ _KINDS: Final = (
 )
 
 
-class AnnotatedTool(Protocol):
-    """The parts of an MCP tool's definition from which its effect is proposed."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def description(self) -> str: ...
-
-    def hint(self, name: str) -> bool | None: ...
-
-
-def propose_mcp_effect(definition: AnnotatedTool) -> tuple[Effect, tuple[str, ...]]:
+def propose_mcp_effect(definition: Definition) -> tuple[Effect, tuple[str, ...]]:
     """Return the proposed effect of an MCP tool for review, and the reasons in order."""
     effect, why = _by_name(definition.name)
     reasons, implications = [why], []
@@ -397,14 +386,14 @@ def propose_mcp_effect(definition: AnnotatedTool) -> tuple[Effect, tuple[str, ..
     return effect, tuple(reasons)
 
 
-def strictest(definition: AnnotatedTool) -> Effect:
+def strictest(definition: Definition) -> Effect:
     """Return the effect of a tool without an entry: one for which a person approves each call."""
     if definition.hint("destructiveHint"):
         return Effect.IRREVERSIBLE
     return Effect.EXTERNAL_NOTIFICATION
 
 
-def contradiction(definition: AnnotatedTool, effect: Effect) -> str:
+def contradiction(definition: Definition, effect: Effect) -> str:
     """Return the annotation that contradicts an effect, or empty if none does."""
     if EFFECTS[effect].mutates:
         return ""

@@ -2,7 +2,8 @@
 
 import pytest
 
-from counterseal.contract.sources.mcp import Definition, read_overlay
+from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.overlay_files import read_overlay
 
 COMMIT = {
     "name": "git_commit",

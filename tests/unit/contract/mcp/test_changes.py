@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from counterseal.canonical import at
 from counterseal.contract.schema_diff import same
-from counterseal.contract.sources.mcp import ChangeKind, Definition, describe
+from counterseal.contract.sources.mcp.definition import ChangeKind, Definition, describe
 
 
 def told(before, after):

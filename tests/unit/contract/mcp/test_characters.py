@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.contract.lint.names import _CONTROL
-from counterseal.contract.sources.foreign_text import is_hidden, plain
-from counterseal.contract.sources.mcp import visible
+from counterseal.contract.sources.foreign_text import is_hidden, plain, visible
 
 HIDDEN = [
     0x00,

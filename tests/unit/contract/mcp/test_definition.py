@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.sources.mcp import Definition
-from counterseal.contract.sources.mcp.definition import MAX_BYTES
+from counterseal.contract.sources.mcp.definition import MAX_BYTES, Definition
 
 WIRE = {
     "name": "find/note.v2",

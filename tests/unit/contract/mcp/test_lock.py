@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.sources.mcp import Definition, Lock, LockError, PinState, read_listing
+from counterseal.contract.sources.mcp.definition import Definition, read_listing
+from counterseal.contract.sources.mcp.lock import Lock, LockError, PinState
 
 NAMES = st.sampled_from(["a", "b", "c/d", "e"])
 TEXTS = st.text("x\u200b\u202e\u00e9\U000e0041\U0001f600\n", max_size=5)
@@ -235,7 +236,8 @@ def test_an_update_that_fails_leaves_the_file_alone(tmp_path):
 
 ACCEPTING = """
 import sys
-from counterseal.contract.sources.mcp import Definition, Lock
+from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.lock import Lock
 for number in range(10):
     name = f"tool_{sys.argv[2]}_{number}"
     new = Definition.of({"name": name, "inputSchema": {"type": "object"}})

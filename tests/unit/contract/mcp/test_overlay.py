@@ -8,7 +8,8 @@ from counterseal import Registry
 from counterseal.canonical import thaw
 from counterseal.contract.effects import Effect, Trust
 from counterseal.contract.outputs import BLOCKS
-from counterseal.contract.sources.mcp import Definition, contract_of
+from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.overlay import contract_of
 from counterseal.errors import ContractError
 
 HEAD = "server: git\ntools:\n"

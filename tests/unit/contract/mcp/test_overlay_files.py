@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from counterseal.contract.sources.mcp import read_overlay
-from counterseal.contract.sources.mcp.overlay_files import DECLARED
+from counterseal.contract.sources.mcp.overlay_files import DECLARED, read_overlay
 from counterseal.errors import ContractError
 
 WHOLE = """\

@@ -9,7 +9,9 @@ from ruamel.yaml import YAML
 
 from counterseal import Registry
 from counterseal.contract.sources.foreign_text import is_hidden
-from counterseal.contract.sources.mcp import Definition, contract_of, overlay_text, read_overlay
+from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.overlay import contract_of, overlay_text
+from counterseal.contract.sources.mcp.overlay_files import read_overlay
 from tests.unit.contract.mcp.conftest import wire
 
 

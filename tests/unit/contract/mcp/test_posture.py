@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.contract.effects import EFFECTS, Effect
-from counterseal.contract.sources.mcp import Definition, propose_mcp_effect, strictest
-from counterseal.contract.sources.mcp.definition import HINTS
+from counterseal.contract.sources.effect_guess import propose_mcp_effect, strictest
+from counterseal.contract.sources.mcp.definition import HINTS, Definition
 
 ORDER = [
     Effect.COMPUTE,

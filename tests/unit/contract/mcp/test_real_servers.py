@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from counterseal import Registry
-from counterseal.contract.sources.mcp import Definition, Lock, PinState, contract_of, overlay_text
+from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.lock import Lock, PinState
+from counterseal.contract.sources.mcp.overlay import contract_of, overlay_text
 from tests.node_tools import EVERYTHING, FILESYSTEM, MEMORY, node_program
 
 pytestmark = pytest.mark.slow
