@@ -244,7 +244,15 @@ class Egress:
             name = _normal(host)
         except ValueError as error:
             raise EgressError(f"{host!r}:{port}: {error}") from None
-        self._check_name(name, port)
+        matches = [entry for entry in self._parsed if entry.names(name, port)]
+        if name in _METADATA_NAMES:
+            if all(entry.below for entry in matches):
+                raise EgressError(
+                    f"{name}:{port} serves a machine's credentials; the contract's egress must "
+                    "list both the name and its address"
+                )
+        elif self._must_be_listed and not matches:
+            raise self._unlisted(name, port)
 
     def check_address(self, host: str, port: int, address: str) -> None:
         """Raise EgressError if a connection to this address of that host is not allowed."""
@@ -264,16 +272,6 @@ class Egress:
                 f"{host}:{port}: the tool may not connect anywhere, because its contract declares "
                 "egress_policy none; set it to allowlisted_domains and list the host in egress"
             )
-
-    def _check_name(self, name: str, port: int) -> None:
-        if name in _METADATA_NAMES:
-            if not any(e.names(name, port) and not e.below for e in self._parsed):
-                raise EgressError(
-                    f"{name}:{port} serves a machine's credentials; the contract's egress must "
-                    "list both the name and its address"
-                )
-        elif self._must_be_listed and not any(e.names(name, port) for e in self._parsed):
-            raise self._unlisted(name, port)
 
     def _check_destination(self, place: str, address: Address, port: int) -> None:
         category = kind(address)

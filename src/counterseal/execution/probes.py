@@ -62,16 +62,14 @@ async def probe(hook: str | Callable[..., Any], request: ProbeRequest) -> Probe 
     version = at(state, pointer)
     if not isinstance(version, str | int):
         return Probe(None, state)
-    if not _is_keepable(version):
+    # Every store has to hold it.
+    if isinstance(version, int):
+        fits = -(2**63) <= version < 2**63
+    else:
+        fits = "\0" not in version and version.encode(errors="replace").decode() == version
+    if not fits:
         raise ProbeError("the version must be a text, or an integer of 64 bits")
     return Probe(version, state)
-
-
-def _is_keepable(version: str | int) -> bool:
-    """Return whether every store can hold the version."""
-    if isinstance(version, int):
-        return -(2**63) <= version < 2**63
-    return "\0" not in version and version.encode(errors="replace").decode() == version
 
 
 async def ask(hook: str | Callable[..., Any], request: ProbeRequest) -> Any:

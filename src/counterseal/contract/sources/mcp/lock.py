@@ -11,13 +11,14 @@ import json
 import os
 import re
 import secrets
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+import jiter
 
 from counterseal.contract.sources.foreign_text import is_hidden
 from counterseal.contract.sources.mcp.definition import Definition
@@ -154,8 +155,8 @@ class Lock:
 
 def _read(name: str, raw: bytes) -> dict[str, dict[str, Pin]]:
     try:
-        data = json.loads(raw, object_pairs_hook=_pairs)
-    except (ValueError, RecursionError) as error:
+        data = jiter.from_json(raw, catch_duplicate_keys=True)  # a merge can leave duplicates
+    except ValueError as error:
         fix = "restore it from version control, or repair it (check for merge conflict markers)"
         raise LockError(f"{name}: not valid JSON: {str(error)[:200]}; {fix}") from None
     if not isinstance(data, dict) or not isinstance(data.get("servers"), dict):
@@ -171,15 +172,6 @@ def _read(name: str, raw: bytes) -> dict[str, dict[str, Pin]]:
             place = f"{name}: {server} {tool}"
             servers.setdefault(server, {})[tool] = _read_pin(place, tool, pin)
     return servers
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object. Raise ValueError for duplicate keys, which a merge can leave."""
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"duplicate key {twice[:80]!r} in one object")
-    return data
 
 
 def _read_pin(place: str, tool: str, data: Any) -> Pin:

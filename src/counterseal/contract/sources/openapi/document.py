@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import jiter
 
 from counterseal.contract.schemas import resolve_local
 from counterseal.errors import ContractError, Problem, Source
@@ -184,8 +185,10 @@ def read_openapi(path: str | Path) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8-sig")
         is_json = path.suffix.lower() == ".json" or text.lstrip()[:1] == "{"
-        data = json.loads(text, object_pairs_hook=_pairs) if is_json else _yaml(text)
-        plain = _Plain().of(data, 0)
+        parsed = (
+            jiter.from_json(text.encode(), catch_duplicate_keys=True) if is_json else _yaml(text)
+        )
+        plain = _Plain().of(parsed, 0)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise _unreadable(path, f"can't be read: {reason}") from None
@@ -197,13 +200,6 @@ def read_openapi(path: str | Path) -> dict[str, Any]:
 def _unreadable(path: Path, message: str) -> ContractError:
     source = Source(file=str(path))
     return ContractError([Problem(rule="file-unreadable", message=message, source=source)])
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        raise ValueError("duplicate key in one object")
-    return data
 
 
 def _yaml(text: str) -> Any:
