@@ -36,11 +36,7 @@ class ValueReference(NamedTuple):
 
 
 class TemplateError(CountersealError):
-    """A template can't be filled. `missing` is the reference without a value."""
-
-    def __init__(self, message: str, missing: ValueReference | None = None) -> None:
-        super().__init__(message)
-        self.missing = missing
+    """A template can't be filled: it can't be parsed, or a reference has no value."""
 
 
 # --- the language ---------------------------------------------------------------------------------
@@ -102,7 +98,7 @@ def _value(placeholder: Placeholder, arguments: Values, output: Values | None) -
     present, value = _find(arguments if reference.source == "argument" else output, reference)
     if not present:
         kind = "argument" if reference.source == "argument" else "output field"
-        raise TemplateError(f"{reference} can't be filled: the {kind} is missing", reference)
+        raise TemplateError(f"{reference} can't be filled: the {kind} is missing")
     return value
 
 
@@ -269,8 +265,7 @@ def compensation_arguments(
             filled[name] = thaw(arguments[name])
         elif name in listed(schema, "required"):
             raise TemplateError(
-                f"{undo.name} needs {name}, which is neither in the output nor in the arguments",
-                ValueReference("argument", (name,)),
+                f"{undo.name} needs {name}, which is neither in the output nor in the arguments"
             )
     return filled
 

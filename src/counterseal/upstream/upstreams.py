@@ -13,7 +13,7 @@ import asyncio
 import contextvars
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -489,36 +489,27 @@ class Upstream:
                     await pool.close()
 
 
-class Upstreams(Mapping[str, Upstream]):
+class Upstreams(dict[str, Upstream]):
     """All upstreams by name. `async with Upstreams(settings, secrets=…)` connects and closes."""
 
     def __init__(
         self, settings: Iterable[UpstreamSettings], *, secrets: Secrets | None = None
     ) -> None:
         credentials = Credentials({} if secrets is None else secrets)
-        self._by_name = {each.name: Upstream(each, credentials) for each in settings}
-
-    def __getitem__(self, name: str) -> Upstream:
-        return self._by_name[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_name)
-
-    def __len__(self) -> int:
-        return len(self._by_name)
+        super().__init__({each.name: Upstream(each, credentials) for each in settings})
 
     async def __aenter__(self) -> Self:
         """Start connecting to all of them. Neither waits nor fails; see `settle`."""
-        for upstream in self._by_name.values():
+        for upstream in self.values():
             upstream.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await asyncio.gather(*(upstream.close() for upstream in self._by_name.values()))
+        await asyncio.gather(*(upstream.close() for upstream in self.values()))
 
     async def settle(self) -> None:
         """Wait until each is ready, or has failed once."""
-        await asyncio.gather(*(upstream.settle() for upstream in self._by_name.values()))
+        await asyncio.gather(*(upstream.settle() for upstream in self.values()))
 
 
 # --- as tools of ours -----------------------------------------------------------------------------

@@ -109,7 +109,6 @@ def test_a_template_is_filled_with_values_that_keep_their_type(template, filled)
 def test_what_is_missing_is_named(template, missing):
     with pytest.raises(TemplateError) as caught:
         fill(template, ARGUMENTS, OUTPUT)
-    assert caught.value.missing == missing
     assert str(caught.value).startswith(f"{missing} can't be filled")
 
 
@@ -288,9 +287,8 @@ def test_what_compensation_says_goes_before_names():
 
 def test_an_argument_that_nothing_gives_is_named():
     undo = contract("void_draft", takes=("notice_id",))
-    with pytest.raises(TemplateError, match=r"void_draft needs notice_id") as caught:
+    with pytest.raises(TemplateError, match=r"void_draft needs notice_id"):
         compensation_arguments(contract(), undo, ARGUMENTS, OUTPUT)
-    assert caught.value.missing == ("argument", ("notice_id",))
     given = contract(compensation={"notice_id": "{output.number}"})
     with pytest.raises(TemplateError, match=r"\{output\.number\}"):
         compensation_arguments(given, undo, ARGUMENTS, OUTPUT)
