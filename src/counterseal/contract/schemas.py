@@ -55,13 +55,13 @@ def children(schema: Schema) -> Iterator[tuple[Path, Any]]:
             yield from (((word, name), item) for name, item in inner.items())
 
 
-def subschemas(schema: Any, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
-    """Yield a schema and every schema inside it, outermost first.
+def subschemas(schema: Any) -> Iterator[tuple[Path, Schema]]:
+    """Return a schema and every schema inside it, outermost first.
 
     Only places that hold schemas are walked, so that a property called `title` is not mistaken for
     a title.
     """
-    yield from (((*path, *here), inner) for here, _, inner in _walk(schema))
+    return ((path, inner) for path, _, inner in _walk(schema))
 
 
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")

@@ -73,7 +73,6 @@ class McpServer:
         session: str | None = None,
         upstreams: UpstreamTools | None = None,
         valid: Callable[[AccessToken], Awaitable[bool]] | None = None,
-        title: str = "Counterseal",
     ) -> None:
         self.runtime = runtime
         self.catalogue = Catalogue(runtime)
@@ -90,13 +89,13 @@ class McpServer:
         ):
             self.relay = Relay(upstreams, self.calls)
         self._upstreams = upstreams
-        self.sdk_server = self._new_sdk_server(title)
+        self.sdk_server = self._new_sdk_server()
 
-    def _new_sdk_server(self, title: str) -> Server[Any]:
+    def _new_sdk_server(self) -> Server[Any]:
         server = _SdkServer(
             "counterseal",
             version=__version__,
-            title=title,
+            title="Counterseal",
             cache_hints=dict.fromkeys(_CACHEABLE, CacheHint(ttl_ms=0, scope="private")),
             get_tool_input_schema=self._input_schema,
         )

@@ -161,6 +161,7 @@ class QuestionRelay:
     async def _ask(
         self, method: str, kind: type[BaseModel], _: object, params: BaseModel | None = None
     ) -> BaseModel:
+        """Answer a question, as a callback of the SDK: after its context come the params."""
         if getattr(params, "tools", None):
             kind = mcp_types.CreateMessageResultWithTools
         client, context = self._client, self._context

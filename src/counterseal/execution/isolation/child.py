@@ -271,8 +271,11 @@ class Child:
         self.folder = job.address.folder
         self.calls += 1
         self._tell, self._told = tell, 0
-        printed = lambda line: self._pass_on("log", [logging.INFO, line])  # noqa: E731 - one line
-        self._lines.begin(printed, record["fence"], Cover(job.secrets))
+        self._lines.begin(
+            lambda line: self._pass_on("log", [logging.INFO, line]),
+            record["fence"],
+            Cover(job.secrets),
+        )
         over, interrupted = None, False
         try:
             over = await self._watch(job.memory_mb, until)
