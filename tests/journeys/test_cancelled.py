@@ -112,6 +112,29 @@ async def test_a_call_that_was_refused_and_then_cancelled_has_one_end():
     assert (end.type, "status" in end.body) == (EventType.DENIED, False)
 
 
+@pytest.mark.parametrize("answers", [[{"ok": True}], [ValueError("no")]])
+async def test_a_change_that_was_cancelled_while_it_was_settled_has_one_end(answers):
+    runtime = runtime_for(fake_tool("slow", *answers, effect="draft"))
+    settle, began, may_end = runtime.store.settle, asyncio.Event(), asyncio.Event()
+
+    async def slowly(request):
+        began.set()
+        await may_end.wait()
+        return await settle(request)
+
+    runtime.store.settle = slowly
+    call = asyncio.ensure_future(runtime.submit(ask(key="k"), someone()))
+    await began.wait()
+    call.cancel()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    (end,) = await endings(runtime)
+    assert "status" not in end.body
+    entry = (await runtime.store.look_up("acme", "call:slow:k")).entry
+    assert entry.worker is None
+
+
 async def test_a_call_that_ran_out_of_time_is_no_cancelled_call():
     runtime = runtime_for(fake_tool("slow", HANG, timeout_ms=20))
     seen = await runtime.submit(ask(), someone())

@@ -48,7 +48,7 @@ CASES = {
     "a person's word": ("tool.reconciled", "happened", {"reason": "x"}, None,
                         M | CallFact.ANNOUNCED | CallFact.COMPLETE),
     "a call that nobody could find out about": ("path.escalate", "escalate", {"looks": 9},
-                                                "UNKNOWN_ERROR", CallFact(0)),
+                                                "UNKNOWN_ERROR", 0),
 }  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def test_only_an_allowance_without_a_rule_is_plain():
     call = a_call(runtime)
     results = [allow("a"), allow("b", rule="notes"), require_approval("c", "ask")]
     run_gates(call, [gate(result) for result in results], runtime)
-    assert [timed.plain for timed in call.decisions] == [True, False, False]
+    assert [timed.decision.plain for timed in call.decisions] == [True, False, False]
 
 
 def test_decisions_are_taken_back_to_where_decide_began():

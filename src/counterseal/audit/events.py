@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from enum import IntFlag, StrEnum
+from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -120,7 +120,7 @@ def erasure_event(tenant: str, now: float, count: int, until: int) -> Event:
 # --- what an event counts as ----------------------------------------------------------------------
 
 
-class CallFact(IntFlag):
+class CallFact(IntEnum):
     """Facts about a call, one bit each; together they are a number in the event's tally."""
 
     PROPOSAL = 1
@@ -181,13 +181,13 @@ def filed(kind: str, decision: str, body: Body) -> Filed:
     if counted is None:
         return None, None, None
     code, facts, cost = counted
-    return code, f"{kind} {code or '-'} {int(facts)}", cost
+    return code, f"{kind} {code or '-'} {facts:d}", cost
 
 
-def read_tally(tally: str) -> tuple[str, str | None, CallFact]:
+def read_tally(tally: str) -> tuple[str, str | None, int]:
     """Return the event type, the code and the facts of a tally."""
     kind, code, facts = tally.split(" ")
-    return kind, None if code == "-" else code, CallFact(int(facts))
+    return kind, None if code == "-" else code, int(facts)
 
 
 def _plain(_decision: str, _body: Body) -> Counted:
@@ -196,7 +196,7 @@ def _plain(_decision: str, _body: Body) -> Counted:
 
 def _kind_of(body: Body) -> int:
     """Return the facts that every answer to a proposal can have."""
-    facts = 0 if "system" in body or "resumed" in body else CallFact.PROPOSAL
+    facts = 0 if "system" in body or "resumed" in body else int(CallFact.PROPOSAL)
     if "mutates" in body:
         facts |= CallFact.MUTATES
     if "again" in body:

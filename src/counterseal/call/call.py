@@ -92,7 +92,7 @@ class Call:
     refused_by: Decision | None = None
     """The decision that refused the call, once it is recorded."""
     answered: bool = False
-    """True from when an event is written that answers the call without executing it."""
+    """True from when it is certain that the event which ends the call will be written."""
     attempts_exhausted: bool = False
     """True if the agent has used up its attempts to get this call right."""
 
@@ -260,6 +260,16 @@ class BackgroundTasks:
             work.close()
         else:
             self.begin(work)
+
+    async def watched(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run work as part of the caller's task. `finish` waits for it, too."""
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks.add(end)
+        try:
+            return await work
+        finally:
+            self._tasks.discard(end)
+            end.set_result(None)
 
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """Run work to its end. A cancellation of the caller is raised after that.

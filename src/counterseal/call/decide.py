@@ -90,13 +90,12 @@ def receive(call: Call, run: RunRecord, services: CallServices) -> Decision | No
 
     Reads nothing from the store.
     """
-    call.learn(run=run)
     record = _resolve(call, run)
     if isinstance(record, Refusal):
-        call.learn(refusal=record)
+        call.learn(run=run, refusal=record)
     else:
         compiled = services.compiled_for(record)
-        call.learn(record=record, compiled=compiled)
+        call.learn(run=run, record=record, compiled=compiled)
         asks, reads_run = compiled.asks or policy.asks(call.ctx), compiled.reads_run
         call.weighs = reads_run or asks
         # Admission finds out whether a call was made before. Recall looks it up earlier where an
@@ -134,22 +133,26 @@ def _resolve(call: Call, run: RunRecord) -> RegistryRecord | Refusal:
 def run_gates(call: Call, gates: Iterable[Gate], services: CallServices) -> Decision | None:
     """Run gates that do not wait, in turn. Returns the first denial."""
     for gate in gates:
-        began, result = perf_counter_ns(), None
-        try:
-            result = gate.check(call.ctx)
-        except Exception as error:  # noqa: BLE001 - a gate that raises denies the call
-            result = _broken(call, gate.name, error, services)
-        denied = _take(call, gate.name, result, perf_counter_ns() - began, services)
+        denied = _run_gate(call, gate, services)
         if denied is not None:
             return denied
     return None
+
+
+def _run_gate(call: Call, gate: Gate, services: CallServices) -> Decision | None:
+    began = perf_counter_ns()
+    try:
+        result = gate.check(call.ctx)
+    except Exception as error:  # noqa: BLE001 - a gate that raises denies the call
+        result = _broken(call, gate.name, error, services)
+    return _take(call, gate.name, result, perf_counter_ns() - began, services)
 
 
 async def _run_gates_after_recall(call: Call, services: CallServices) -> Decision | None:
     """Run semantics, policy, state, approval and budget. Returns the first denial."""
     for gate in call.ctx.resolved.gates:
         if isinstance(gate, Gate):
-            denied = run_gates(call, (gate,), services)
+            denied = _run_gate(call, gate, services)
         else:
             denied = None if call.skip_state_gate else await _probe(call, gate, services)
         if denied is not None:

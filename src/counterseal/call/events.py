@@ -121,10 +121,10 @@ def event_body(call: Call, answer: Observation | None = None) -> dict[str, Any]:
 def decisions_of(call: Call) -> dict[str, Any]:
     """Return, by gate, its nanoseconds; with verdict and rule where it did more than allow."""
     return {
-        timed.decision.gate: timed.nanoseconds
-        if timed.plain
-        else [timed.nanoseconds, str(timed.decision.verdict), timed.decision.rule]
-        for timed in call.decisions
+        decision.gate: nanoseconds
+        if decision.plain
+        else [nanoseconds, str(decision.verdict), decision.rule]
+        for decision, nanoseconds in call.decisions
     }
 
 

@@ -5,8 +5,9 @@ What may have changed something is settled even if the caller is cancelled. Noth
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -53,11 +54,14 @@ async def settle(call: Call, observation: Observation, services: CallServices) -
 
     If the caller was cancelled while the tool ran, the cancellation is raised afterwards.
     """
-    if call.entry is None and call.cancellation is None:
-        if _leaves_only_an_event(call, observation):
-            return _note(call, observation, services)
-        return await write_outcome(call, observation, services)
-    answer = await services.tasks.shielded(write_outcome(call, observation, services))
+    call.answered = True
+    alone = call.entry is None and call.cancellation is None
+    if alone and _leaves_only_an_event(call, observation):
+        return _note(call, observation, services)
+    work, tasks = write_outcome(call, observation, services), services.tasks
+    # Of a success, only the transaction is waited for, and `_settle` shields it.
+    plain = observation.ok and call.cancellation is None
+    answer = await (tasks.watched(work) if plain else tasks.shielded(work))
     if call.cancellation is not None:
         emit_span(call, answer, services.telemetry)
         raise call.cancellation
@@ -164,7 +168,18 @@ async def _settle(call: Call, request: SettlementRequest, services: CallServices
             lambda _: services.tasks.begin_if_open(_settle_late(call, later, services))
         )
         services.store.note(ending)
-    elif not await _settle_persistently(call, request, services):
+        return
+    settling = asyncio.ensure_future(services.store.settle(request))
+    try:
+        settled = await asyncio.shield(settling)
+    except (StoreError, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError):
+            call.cancellation = error  # raised when this is over
+        work = _settle_persistently(call, request, settling, services)
+        settled = await services.tasks.shielded(work)
+    if any(delay <= 0 for delay, _ in request.due):
+        services.due.set()
+    if not settled:
         # Another worker has settled it by now; what happened here is recorded all the same.
         services.store.note(ending._replace(body={**ending.body, "settled": False}))
     elif entry is not None:
@@ -184,21 +199,17 @@ async def _settle_late(call: Call, request: SettlementRequest, services: CallSer
 
 
 async def _settle_persistently(
-    call: Call, request: SettlementRequest, services: CallServices
+    call: Call, request: SettlementRequest, settling: Awaitable[bool], services: CallServices
 ) -> bool:
     """Settle, with further tries if the store fails. Returns False if another worker has."""
     for pause in _PAUSES:
         try:
-            settled = await services.store.settle(request)
-            break
+            return await settling
         except StoreError as error:
             services.report(call.call_id, "store", error)
             await services.pause(pause)
-    else:
-        settled = await services.store.settle(request)
-    if any(delay <= 0 for delay, _ in request.due):
-        services.due.set()
-    return settled
+            settling = services.store.settle(request)
+    return await settling
 
 
 async def _counted(call: Call, observation: Observation, services: CallServices) -> Observation:
@@ -297,7 +308,7 @@ def _settled_entry(
 
 def _stored(call: Call, observation: Observation, raw: str | None) -> dict[str, Any]:
     """Return what a repeated call is answered from, with the decisions that say something."""
-    kept = stored(observation, [timed for timed in call.decisions if not timed.plain])
+    kept = stored(observation, [timed for timed in call.decisions if not timed.decision.plain])
     if raw is not None:
         kept["raw"] = raw
     return kept

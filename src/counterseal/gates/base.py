@@ -69,6 +69,11 @@ class Decision(NamedTuple):
     """True if the approval that was found is no longer valid, and must be voided."""
     warnings: tuple[str, ...] = ()
 
+    @property
+    def plain(self) -> bool:
+        """True if the gate allowed the call and no rule had anything to say."""
+        return self.rule is None and self.verdict is Verdict.ALLOW
+
     def record(self) -> dict[str, Any]:
         return {
             "gate": self.gate,
@@ -93,11 +98,6 @@ class TimedDecision(NamedTuple):
 
     decision: Decision
     nanoseconds: int = 0
-
-    @property
-    def plain(self) -> bool:
-        """True if the gate allowed the call and no rule had anything to say."""
-        return self.decision.rule is None and self.decision.verdict is Verdict.ALLOW
 
     def record(self) -> dict[str, Any]:
         return {**self.decision.record(), "microseconds": self.nanoseconds // 100 / 10}

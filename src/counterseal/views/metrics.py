@@ -38,11 +38,11 @@ class Sum(NamedTuple):
 
     kind: str
     code: str | None
-    facts: CallFact
+    facts: int
     times: int
     cost: float
 
-    def has(self, facts: CallFact) -> bool:
+    def has(self, facts: int) -> bool:
         return self.facts & facts == facts
 
 
@@ -91,7 +91,7 @@ class Formula:
         return lambda one: self.among(one) and not self.counted(one)
 
 
-def _all(facts: CallFact, test: Test = lambda _: True) -> Test:
+def _all(facts: int, test: Test = lambda _: True) -> Test:
     """Return a test for events that have all of these facts and pass another test."""
     return lambda one: one.has(facts) and test(one)
 
