@@ -97,7 +97,7 @@ def columns_of(event: Event) -> Columns:
     policy_version, external_ref, body, code, tally, cost)
     """
     kind, caller, occurred_at, decision, policy_version, external_ref, body = event
-    text = to_json(dict(body), fallback=json_default).decode() if body else None
+    text = to_json(body, fallback=json_default).decode() if body else None
     moment = float(occurred_at)  # as every store returns it
     counted = filed(kind, decision, body)
     return (str(kind), *caller, moment, decision, policy_version, external_ref, text, *counted)

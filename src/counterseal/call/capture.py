@@ -176,12 +176,13 @@ def vault_row(
 def kept_for(call: Call, services: CallServices) -> float | None:
     """Return the shortest time that contract, tenant and operator set; None: the vault's own."""
     tenant, record = services.tenants.get(call.tenant), call.ctx.record
-    days = [
+    limits = (
         services.keep_arguments_days,
         None if tenant is None else tenant.keep_arguments_days,
         None if record is None else record.contract.keep_arguments_days,
-    ]
-    return min((day * _DAY for day in days if day is not None), default=None)
+    )
+    days = [limit for limit in limits if limit is not None]
+    return min(days) * _DAY if days else None
 
 
 def _packed(call: Call, services: CallServices, most: int) -> bytes:

@@ -23,7 +23,7 @@ from counterseal.contract.effects import Trust
 from counterseal.contract.fill import verification_of
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.errors import StoreError
-from counterseal.execution.attempt import AttemptRequest, Outcome
+from counterseal.execution.attempt import AttemptRequest, Outcome, never
 from counterseal.execution.executor import Runner
 from counterseal.execution.failures import reported
 from counterseal.execution.logs import masked_trace
@@ -98,10 +98,9 @@ async def _attempt(call: Call, runner: Runner, services: CallServices) -> bool:
     context = partial(
         tool_context, call.ctx, until=now + seconds, key=call.key, attempt=call.attempt
     )
-    request = AttemptRequest(arguments, context, seconds, tell)
-    if call.entry is not None:
-        request = request._replace(lapsed=partial(services.leases.may_have_lapsed, call.entry))
-    call.outcome = await runner.run(request)
+    entry, may_have_lapsed = call.entry, services.leases.may_have_lapsed
+    lapsed = never if entry is None else partial(may_have_lapsed, entry)
+    call.outcome = await runner.run(AttemptRequest(arguments, context, seconds, tell, lapsed))
     return call.outcome.code is Code.SUCCESS and not call.outcome.interrupted
 
 

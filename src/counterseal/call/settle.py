@@ -243,8 +243,9 @@ def _success(call: Call, observation: Observation, services: CallServices) -> Ev
     if observation.redactions:
         body["redactions"] = [redaction.record() for redaction in observation.redactions]
     now = None if call.entry is None else services.clock()
-    ending = event(call, kind, str(observation.code), body, now)
-    return ending._replace(external_ref=observation.external_ref)
+    ending = event(call, kind, observation.code.value, body, now)
+    reference = observation.external_ref
+    return ending if reference is None else ending._replace(external_ref=reference)
 
 
 def _failure(call: Call, observation: Observation, services: CallServices) -> Event:

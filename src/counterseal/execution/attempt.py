@@ -45,6 +45,11 @@ class Progress(NamedTuple):
 ProgressCallback = Callable[[Progress], None]
 
 
+def never() -> bool:
+    """Return False: nothing of this call can lapse."""
+    return False
+
+
 class AttemptRequest(NamedTuple):
     """One attempt at a call."""
 
@@ -54,7 +59,7 @@ class AttemptRequest(NamedTuple):
     seconds: float
     """The time limit of this attempt."""
     tell: ProgressCallback | None = None
-    lapsed: Callable[[], bool] = lambda: False
+    lapsed: Callable[[], bool] = never
     """Returns whether the call's lease may have lapsed, so that another worker may execute it."""
 
 
