@@ -68,7 +68,7 @@ def runtime(options: argparse.Namespace) -> Runtime:
 async def prepared(options: argparse.Namespace) -> Run:
     reads = options.effect == "read_only"
     opened = runtime(options)
-    budgets = Budgets(reads=PLENTY, writes=PLENTY, money=1e9, seconds=1e9)
+    budgets = Budgets(reads=PLENTY, writes=PLENTY, cost={"run": {"USD": PLENTY}}, seconds=1e9)
     run_id = ""
 
     async def open_run() -> None:

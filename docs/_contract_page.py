@@ -63,9 +63,9 @@ WORDS: dict[type[BaseModel], dict[str, str]] = {
         "max_requests": "so many calls of a tenant.",
     },
     CostProfile: {
-        "currency": "In which unit.",
-        "cost_per_call": "What budgets of `money` count, for each attempt.",
-        "cost_unit": "What the price is for.",
+        "currency": "The three letters of its currency.",
+        "cost_per_call": "What budgets of `cost` count, for each attempt.",
+        "cost_unit": "What the price is for. Only `call` is counted, so lint refuses the others.",
     },
     Security: {
         "required_scopes": "What a caller needs.",
@@ -152,6 +152,7 @@ KINDS = {
     Contract: {
         **dict.fromkeys(("probe", "preview", "read_back"), "a tool's name, or a function"),
         **dict.fromkeys(("expected", "compensation"), "JSON object"),
+        **dict.fromkeys(("money", "cost"), "table of [limits](../money.md)"),
     },
     Invariant: {"check": "text, or a function", "correct": "JSON object, or a function"},
     ConfigParam: {"normalizer": "list of text, or a function"},

@@ -14,7 +14,10 @@ from counterseal.audit import EventType
 from counterseal.gates import GATES
 from counterseal.registry.changes import Op
 
-ASKED = ("payload_hash", "key_fingerprint", "contract_hash", "effect", "resource", "consequence")
+ASKED = (
+    *("payload_hash", "key_fingerprint", "contract_hash", "effect", "resource", "amount"),
+    "consequence",
+)
 KEPT = ("captured", "not_captured")
 """What an event tells of the proposal, and of its arguments."""
 KIND = ("mutates", "announced", "cost", "again", "system", "path", "gates", "config")
@@ -209,6 +212,7 @@ FIELDS = {
     "contract_hash": "the hash of the contract that decided",
     "corrections": "how many corrections were made to the arguments",
     "cost": "`cost_per_call` of the contract",
+    "amount": "what the call spends, if its contract says so",
     "decision": "the vote",
     "definition": "the hash of what the upstream says of the tool",
     "effect": "the contract's effect",

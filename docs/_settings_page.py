@@ -53,7 +53,6 @@ WORDS: dict[str, dict[str, str]] = {
         "writes": "Calls that change something.",
         "external": "Calls that reach people or systems outside.",
         "critical": "Critical mutations.",
-        "money": "`cost_per_call` of the contracts.",
         "by_effect": "Calls by effect.",
     },
     "RetentionTable": {
@@ -82,6 +81,7 @@ WORDS: dict[str, dict[str, str]] = {
 KINDS: dict[str, dict[str, str]] = {
     "GrantTable": {"expires_at": "date and time", "risk_limit": "a risk class"},
     "TenantTable": {"facts": "table of anything"},
+    "BudgetsTable": dict.fromkeys(("money", "cost"), "table of [limits](../money.md)"),
 }
 DEEPER = {
     "tenants": (("[tenants.NAME.budgets]", BudgetsTable),),

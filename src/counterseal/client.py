@@ -367,7 +367,7 @@ def _submission(proposal: Proposal) -> dict[str, Any]:
         if getattr(proposal, name) is not None:
             raise ValueError(f"{name}: can't be sent over HTTP; leave it out")
     arguments = proposal.arguments
-    names = ("run_id", "version", "operation_id", "expected_version", "configurable")
+    names = ("run_id", "version", "operation_id", "expected_version", "tokens", "configurable")
     given = {name: value for name in names if (value := getattr(proposal, name)) is not None}
     text = arguments.decode() if isinstance(arguments, bytes) else arguments
     return {"tool": proposal.tool, "arguments": text, **given}

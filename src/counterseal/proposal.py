@@ -191,6 +191,8 @@ class Proposal:
     """The version of the resource that the proposal was made against."""
     configurable: Mapping[str, Any] | None = field(default=None, repr=False)
     """Call-time values for the contract's config params."""
+    tokens: int | None = None
+    """Tokens that the model used for this proposal, as the host reports them."""
     origins: Mapping[str, str] | None = None
     """Where arguments came from, for approvers: JSON Pointer to user, trusted or untrusted."""
     proposed: Mapping[str, Any] | None = field(default=None, repr=False)

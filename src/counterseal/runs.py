@@ -15,8 +15,9 @@ from pydantic_core import to_json
 from counterseal.canonical import freeze, thaw
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
+from counterseal.contract.money import RUN_WINDOWS
 from counterseal.errors import CountersealError
-from counterseal.ledger.records import Budgets, RunRecord
+from counterseal.ledger.records import Budgets, RunRecord, token_counts
 from counterseal.observation import Observation
 from counterseal.observation.observe import summarise
 from counterseal.observation.render import fence
@@ -76,6 +77,12 @@ class Run:
         proposal = Proposal(tool=tool, arguments=arguments, run_id=self.id, **more)
         return await self._services.submit(proposal, self.principal, **options)
 
+    async def report_tokens(self, tokens: int, *, repair: bool = False) -> int:
+        """Count tokens that the model used beside its proposals. Returns the run's total."""
+        counts = token_counts(tokens, repair=repair)
+        totals = await self._services.store.count(self.principal.tenant, self.id, counts)
+        return totals["tokens"]
+
     async def plan(self, steps: Iterable[Proposal | Mapping[str, Any]]) -> Plan:
         """Return what would become of these steps in this run."""
         return await self._services.plan(steps, self.principal, run_id=self.id)
@@ -126,6 +133,12 @@ def settings_of(
     if budgets is not None:
         if not isinstance(budgets, Budgets):
             raise RunError(f"budgets must be Budgets(…), got {type(budgets).__name__}")
+        windows = {*budgets.money, *budgets.cost} - {*RUN_WINDOWS}
+        if windows:
+            raise RunError(
+                f"budgets: {min(windows)} is a limit of a tenant; a run limits money and cost by"
+                f" {' and '.join(RUN_WINDOWS)}"
+            )
         settings["budgets"] = budgets
     if config is not None:
         if not isinstance(config, Mapping):

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
 from os import getpid
@@ -19,7 +20,7 @@ from socket import gethostname
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from counterseal.call.admit import admit
+from counterseal.call.admit import admit, count_tokens
 from counterseal.call.call import (
     DECIDE_AGAIN,
     BackgroundTasks,
@@ -243,8 +244,10 @@ class Runtime:
             )
             try:
                 run = await self._run_of(proposal.run_id, principal, call.ctx.now)
+                refused = receive(call, run, self)  # gates parse, schema, scope; the run's version
                 end = (
-                    receive(call, run, self)  # gates parse, schema, scope; the run's version
+                    await count_tokens(call, self)  # of the model, as its host reports them
+                    or refused
                     or await recall(call, self)  # ONE read, if stored data matters
                     or await decide(call, self)  # gates semantics, policy, state, approval, budget
                     or await admit(call, self)  # ONE transaction: spend, reserve, record
@@ -255,6 +258,7 @@ class Runtime:
                     end = await settle(call, observed, self)  # ONE transaction: the outcome
                 elif isinstance(end, Decision):
                     if await wait_for_other_call(call, end, waits_until, self):
+                        proposal = replace(proposal, tokens=None)  # they were counted
                         continue  # the other call has ended: look at its outcome
                     if end.gate == "scope" and await self.catch_up():
                         end = DECIDE_AGAIN  # an operator may have granted it on another worker

@@ -61,6 +61,7 @@ def tools_of() -> dict[str, Any]:
             lambda gauge: {"gauge": gauge, "bar": 4.2},
             input_schema=_takes(gauge="Which gauge."),
             runtime={"cost_profile": {"currency": "EUR", "cost_per_call": 0.002}},
+            cost={"day": {"EUR": 10}},
         ),
         fake_tool(
             "write_note",

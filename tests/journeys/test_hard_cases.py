@@ -213,9 +213,10 @@ async def test_a_rejected_read_is_over_and_does_not_wait_for_ever():
 
 
 async def test_money_is_not_lost_to_rounding():
-    made = fake_tool(runtime={"cost_profile": {"cost_per_call": 0.1}})
+    price = {"runtime": {"cost_profile": {"cost_per_call": 0.1}}, "cost": {"day": {"USD": 9}}}
+    made = fake_tool(**price)
     runtime = runtime_for(made)
-    await runtime.run(someone(), "run_1", budgets=Budgets(money=0.3))
+    await runtime.run(someone(), "run_1", budgets=Budgets(cost={"run": {"USD": 0.3}}))
     assert [(await runtime.submit(ask(), someone())).ok for _ in range(4)] == [
         True,
         True,
@@ -381,7 +382,7 @@ async def test_an_unknown_outcome_is_a_persons_to_find_out():
 
 
 def test_a_tenant_budget_of_seconds_or_retries_is_refused():
-    with pytest.raises(ValueError, match="seconds and retries"):
+    with pytest.raises(ValueError, match="seconds, retries and tokens"):
         Tenant(budgets=Budgets(seconds=1))
 
 
@@ -570,9 +571,10 @@ async def test_another_attempt_costs_what_a_call_costs():
         ConnectionError(),
         max_retries=3,
         runtime={"cost_profile": {"cost_per_call": 1}, "max_retries": 3},
+        cost={"day": {"USD": 9}},
     )
     runtime = runtime_for(made)
-    await runtime.run(someone(), "run_1", budgets=Budgets(money=2))
+    await runtime.run(someone(), "run_1", budgets=Budgets(cost={"run": {"USD": 2}}))
     await runtime.submit(ask(), someone())
     assert len(made.calls) == 2
 
@@ -628,7 +630,7 @@ def test_budgets_and_principals_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="reed_only"):
         Budgets(by_effect={"reed_only": 0})
     with pytest.raises(ValueError, match="from 0 on"):
-        Budgets(money=float("nan"))
+        Budgets(money={"run": {"EUR": float("nan")}})
     with pytest.raises(ValueError, match="surrogate"):
         someone(user="\ud800")
 

@@ -122,6 +122,7 @@ async def opened(url):
             input_schema=NUMBER,
             effect="draft",
             runtime={"cost_profile": {"cost_per_call": 0.5}},
+            cost={"day": {"USD": 1000}},
         ).tool,
         post,
         unpost,

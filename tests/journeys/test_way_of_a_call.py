@@ -370,12 +370,15 @@ async def test_budgets_hold_under_concurrency():
         ("read_only", Budgets(reads=2), "run.reads"),
         ("draft", Budgets(writes=2), "run.writes"),
         ("retrieve", Budgets(by_effect={"retrieve": 2}), "run.effect.retrieve"),
-        ("compute", Budgets(money=0.25), "run.money"),
+        ("compute", Budgets(cost={"run": {"USD": 0.25}}), "run.cost.run.USD"),
     ],
 )
 async def test_a_run_has_budgets_of_its_own(effect, budgets, budget):
     tool = fake_tool(
-        effect=effect, input_schema=CASE, runtime={"cost_profile": {"cost_per_call": 0.1}}
+        effect=effect,
+        input_schema=CASE,
+        runtime={"cost_profile": {"cost_per_call": 0.1}},
+        cost={"day": {"USD": 9}},
     )
     runtime = runtime_for(tool)
     await runtime.run(someone(), "run_1", budgets=budgets)

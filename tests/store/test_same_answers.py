@@ -41,8 +41,8 @@ charges = st.lists(
     st.builds(
         lambda counter, amount, limit, of_run: Charge(counter, counter, amount, limit, of_run),
         st.sampled_from(["writes", "money"]),
-        st.sampled_from([0, 1, 2, 0.1, 0.25]),
-        st.sampled_from([0, 0.3, 2, 5, float("inf"), float("inf")]),
+        st.sampled_from([0, 1, 2, 250_000, 2**60]),
+        st.sampled_from([0, 2, 5, 300_000, 2**62, float("inf")]),
         st.booleans(),
     ),
     max_size=3,
@@ -89,7 +89,7 @@ class SameAnswers(Same):
             started_at=self.now,
             deadline=self.now + 0.1,
             allowed_tools=allowed,
-            budgets=Budgets(writes=writes, money=0.3, by_effect={"draft": 1}),
+            budgets=Budgets(writes=writes, money={"run": {"EUR": 0.3}}, by_effect={"draft": 1}),
             config=config,
             state=state,
         )

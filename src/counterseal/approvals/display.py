@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import pointer, thaw
+from counterseal.contract.money import from_smallest, money_text
 from counterseal.proposal import is_hidden
 
 _MARKS: Final = frozenset({"Mn", "Me"})
@@ -117,22 +118,11 @@ def fill(value: Any, limit: int = 200) -> list[Part]:
     return value_parts(value, limit)
 
 
-_DECIMALS: Final = {
-    **dict.fromkeys(("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF"), 0),
-    **dict.fromkeys(("UGX", "VND", "VUV", "XAF", "XOF", "XPF"), 0),
-    **dict.fromkeys(("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"), 3),
-}
-"""How many digits follow the point in currencies where it is not two (ISO 4217)."""
-
-
 def money(amount: Any, currency: str) -> list[Part]:
     """Return an amount in a currency's smallest unit: 60000 in EUR is 600.00 EUR."""
     if isinstance(amount, bool) or not isinstance(amount, int):
         return [*fill(amount), Part(f" (smallest unit of {currency})")]
-    decimals = _DECIMALS.get(currency, 2)
-    whole, rest = divmod(abs(amount), 10**decimals)
-    digits = f"{whole:,}.{rest:0{decimals}}" if decimals else f"{whole:,}"
-    return [Part(f"{'-' if amount < 0 else ''}{digits} {currency}", value=True)]
+    return [Part(money_text(from_smallest(amount, currency), currency), value=True)]
 
 
 def name_of(text: str) -> str:

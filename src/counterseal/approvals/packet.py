@@ -24,6 +24,7 @@ from counterseal.contract.fill import (
 )
 from counterseal.contract.fill import fill as fill_template
 from counterseal.contract.model import Contract
+from counterseal.contract.money import AmountError
 
 Origin = Literal["user", "trusted", "untrusted"]
 """Where an argument came from: the user's words, a trusted observation, or an untrusted one."""
@@ -72,6 +73,10 @@ class Packet:
     """The consequence, with the values in it marked."""
     target: str | None
     """The resource that the call acts on."""
+    amount: str | None
+    """What the call spends."""
+    spent: tuple[str, ...] = ()
+    """What was spent of each limit of money when the call was held."""
     arguments: Mapping[str, Any]
     config: Mapping[str, Any]
     origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -127,6 +132,7 @@ class Packet:
                 "contract_hash": self.contract_hash,
             },
             "target": self.target,
+            **({"spends": {"amount": self.amount, "spent": [*self.spent]}} if self.amount else {}),
             "arguments": thaw(self.arguments),
             "config": thaw(self.config),
             "origins": dict(self.origins),
@@ -182,6 +188,7 @@ def make_packet(
         effect=contract.effect.value if contract.effect else None,
         sentence=tuple(_sentence(contract, shown, state)),
         target=resource_of(contract, shown),
+        amount=amount_of(contract, arguments),
         arguments=shown,
         config=_clean(config or {}, redact),
         before=state,
@@ -238,6 +245,14 @@ def consequence_of(
 ) -> str:
     """Return what a call does, in a sentence."""
     return "".join(part.text for part in _sentence(contract, arguments, before))
+
+
+def amount_of(contract: Contract, arguments: Mapping[str, Any]) -> str | None:
+    """Return what a call spends, as people read it; None if nothing, or if it can't be told."""
+    try:
+        return None if contract.spends is None else str(contract.spends.of(arguments))
+    except AmountError:
+        return None
 
 
 def _sentence(

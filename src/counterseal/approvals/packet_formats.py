@@ -46,6 +46,7 @@ class RowKey(StrEnum):
     CONSEQUENCE = "if-approved"
     ACTION = "action"
     TARGET = "target"
+    AMOUNT = "amount"
     ARGUMENTS = "arguments"
     CONFIG = "config"
     BEFORE = "before"
@@ -122,6 +123,7 @@ def outline(packet: Packet, style: ValueStyle, *, now: float | None) -> PacketOu
         (
             _row(RowKey.ACTION, _action(packet)),
             _row(RowKey.TARGET, fill(packet.target) if packet.target else ()),
+            PacketRow(RowKey.AMOUNT, tuple(_amount(packet))),
             PacketRow(RowKey.ARGUMENTS, tuple(_arguments(packet, style))),
             PacketRow(RowKey.CONFIG, tuple(_fields(packet.config, style))),
         ),
@@ -163,6 +165,13 @@ def _action(packet: Packet) -> Iterator[Part]:
     yield Part(f"{visible(packet.tool)} {visible(packet.version)}")
     if packet.effect:
         yield Part(f" ({packet.effect})")
+
+
+def _amount(packet: Packet) -> Iterator[PacketLine]:
+    """Yield what the call spends, and what was spent of each limit before."""
+    if packet.amount:
+        yield PacketLine((Part(packet.amount, value=True),))
+        yield from (PacketLine((Part(f"spent before, {visible(one)}"),)) for one in packet.spent)
 
 
 def _arguments(packet: Packet, style: ValueStyle) -> Iterator[PacketLine]:

@@ -21,10 +21,12 @@ from counterseal.call.execute import observe
 from counterseal.call.recall import identify, recall, repeated, replay
 from counterseal.call.settle import write_outcome
 from counterseal.canonical import json_default
+from counterseal.codes import Code
 from counterseal.errors import StoreError
-from counterseal.gates.base import Decision, GateContext
+from counterseal.gates.base import Decision, GateContext, deny
 from counterseal.gates.budget import can_ask, exhausted, rate_limited
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
+from counterseal.ledger.records import token_counts
 from counterseal.ledger.requests import (
     NEW_KEY,
     Admission,
@@ -60,6 +62,26 @@ async def admit(call: Call, services: CallServices) -> End | None:
     if call.entry is not None:
         services.leases.hold(call.entry, since)
     return None
+
+
+async def count_tokens(call: Call, services: CallServices) -> Decision | None:
+    """Count the tokens that the model used for the proposal. Returns a denial beyond the budget."""
+    proposal, run = call.ctx.proposal, call.ctx.run
+    if proposal.tokens is None or call.decided_before:
+        return None
+    try:
+        counts = token_counts(proposal.tokens, repair=proposal.tool in run.refused)
+    except ValueError as error:
+        denied = deny("parse", Code.SYNTACTIC_PARSE_FAIL, f"The call can't be read: {error}.")
+    else:
+        total = (await services.store.count(call.tenant, run.run_id, counts))["tokens"]
+        tokens, limit = counts["tokens"], run.budgets.tokens
+        if limit is None or total <= limit:
+            return None
+        charge = Charge("run.tokens", "tokens", tokens, limit, of_run=True)
+        denied = exhausted(charge, total - tokens)
+    call.add_decision(denied)
+    return denied
 
 
 def _request(call: Call, entry: Entry | None, services: CallServices) -> AdmissionRequest:
@@ -168,7 +190,7 @@ async def _refused(call: Call, admission: Admission, services: CallServices) -> 
 
 
 async def _over_budget(
-    call: Call, charge: Charge, spent: float, services: CallServices
+    call: Call, charge: Charge, spent: int, services: CallServices
 ) -> End | None:
     """Refuse a call that exceeds a budget, or ask approvers where the budget says so.
 

@@ -214,10 +214,10 @@ class Tenant:
     """How long arguments of proposals are kept; 0: not at all. None: the operator's setting."""
 
     def __post_init__(self) -> None:
-        of_runs = ("repairs", "seconds", "retries")
+        of_runs = ("repairs", "seconds", "retries", "tokens")
         if self.budgets and any(getattr(self.budgets, name) is not None for name in of_runs):
             raise ValueError(
-                "budgets: repairs, seconds and retries are limits of a run; a tenant has none"
+                "budgets: repairs, seconds, retries and tokens are limits of a run, not of a tenant"
             )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from counterseal.approvals.packet import consequence_of
+from counterseal.approvals.packet import amount_of, consequence_of
 from counterseal.call.call import Call, CallServices
 from counterseal.canonical import json_default
 from counterseal.contract.fill import resource_of
@@ -98,6 +98,9 @@ def _facts(call: Call, services: CallServices) -> dict[str, Any]:
     resource = resource_of(contract, ctx.arguments)
     if resource is not None:
         facts["resource"] = services.redactor.redact(resource)[0]
+    amount = amount_of(contract, ctx.arguments)
+    if amount is not None:
+        facts["amount"] = amount
     if contract.mutates and contract.consequence:
         shown, _ = services.redactor.redact([ctx.arguments, ctx.before])
         facts["consequence"] = consequence_of(contract, *shown)

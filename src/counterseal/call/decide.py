@@ -231,7 +231,7 @@ async def decide(call: Call, services: CallServices) -> End | None:
 
 
 async def decide_over_budget(
-    call: Call, charge: Charge, spent: float, services: CallServices
+    call: Call, charge: Charge, spent: int, services: CallServices
 ) -> End | None:
     """Decide anew on a call that exceeds a budget, with a demand for approval of that."""
     if call.key is not None and not call.counters_recalled:
@@ -242,23 +242,24 @@ async def decide_over_budget(
     return await decide(call, services)
 
 
-def _overdrawn(call: Call) -> tuple[Charge, float] | None:
+def _overdrawn(call: Call) -> tuple[Charge, int] | None:
     """Return the first budget that the call would exceed, and how much of it is spent."""
     memory, known = call.ctx.memory, call.ctx.over_budget
     if memory is None:
         return None
     for charge in call.ctx.charges:
         counters = memory.run_counters if charge.of_run else memory.tenant_counters
-        spent = counters.get(charge.counter, 0.0)
+        spent = counters.get(charge.counter, 0)
         if charge.budget not in known and charge.exceeds(spent):
             return charge, spent
     return None
 
 
-def _budget_demand(charge: Charge, spent: float) -> Decision:
+def _budget_demand(charge: Charge, spent: int) -> Decision:
     """Return the demand that approvers allow one call beyond a budget."""
-    state = f"is spent: {spent:g} of {charge.limit:g}" if charge.limit else "grants nothing"
-    reason = f"The budget {charge.budget} {state}, and this call takes {charge.amount:g} more."
+    limit, more = charge.words(charge.limit), charge.words(charge.amount)
+    state = f"is spent: {charge.words(spent)} of {limit}" if charge.limit else "grants nothing"
+    reason = f"The budget {charge.budget} {state}, and this call takes {more} more."
     rule = f"budget:{charge.budget}"
     terms = Terms(approvers=1, reason=reason, rule=rule)
     return require_approval("budget", reason, rule=rule, approvers=1, terms=terms)
@@ -270,8 +271,8 @@ def _budget_demand(charge: Charge, spent: float) -> Decision:
 class PlannedSpending(NamedTuple):
     """What the earlier steps of a plan will spend, and whether they will change anything."""
 
-    of_run: defaultdict[str, float]
-    of_tenant: defaultdict[str, float]
+    of_run: defaultdict[str, int]
+    of_tenant: defaultdict[str, int]
     mutates: bool
 
     def added_to(self, memory: Memory) -> Memory:
@@ -282,8 +283,8 @@ class PlannedSpending(NamedTuple):
         )
 
 
-def _sum(spent: Mapping[str, float], planned: Mapping[str, float]) -> dict[str, float]:
-    return {**spent, **{key: spent.get(key, 0.0) + more for key, more in planned.items()}}
+def _sum(spent: Mapping[str, int], planned: Mapping[str, int]) -> dict[str, int]:
+    return {**spent, **{key: spent.get(key, 0) + more for key, more in planned.items()}}
 
 
 async def preview(

@@ -179,10 +179,11 @@ def _may_retry(call: Call, contract: Contract) -> bool:
 
 
 async def spend_retry(call: Call, contract: Contract, services: CallServices) -> bool:
-    """Charge another attempt in money, rate and number. Returns False if a limit forbids it."""
+    """Charge another attempt in cost, rate and number. Returns False if a limit forbids it."""
     ctx = call.ctx
     limit = ctx.run.budgets.retries
-    money = [charge for charge in ctx.charges if charge.budget.endswith(".money")]
+    # The amount that the call spends is spent once, whatever the number of attempts.
+    price = [charge for charge in ctx.charges if charge.counter.startswith("cost.")]
     number = Charge("run.retries", "retries", 1, inf if limit is None else limit, of_run=True)
     body = {"attempt": call.attempt + 1, "code": call.outcome.code.value}
     request = AdmissionRequest(
@@ -191,7 +192,7 @@ async def spend_retry(call: Call, contract: Contract, services: CallServices) ->
         tool=contract.name,
         version=contract.version,
         now=services.clock(),
-        charges=[*money, number],
+        charges=[*price, number],
         rates=ctx.rates,
         entry=None,
         approval_id=None,

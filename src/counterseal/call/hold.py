@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from random import getrandbits
 from typing import Any, Final, NamedTuple
 
@@ -45,7 +46,7 @@ _SHOWN_OF_REQUEST: Final = (
     *("approval_id", "trace_id", "tenant", "agent", "user"),
     *("created_at", "expires_at", "risk"),
 )
-_SHOWN_OF_CALL: Final = ("arguments", "config", "before", "after", "origins")
+_SHOWN_OF_CALL: Final = ("arguments", "config", "before", "after", "origins", "spent")
 _SUPERSEDED: Final = "Something else was asked for under the same key, or on other terms."
 _OVERTAKEN: Final = {
     HeldStatus.WAITING: (HeldStatus.EXPIRED, EventType.APPROVAL_EXPIRED),
@@ -143,6 +144,8 @@ class HeldCall(NamedTuple):
     over_budget: list[str]
     """Budgets that the call would exceed."""
     risk_level: str = RiskLevel.LOW
+    spent: Sequence[str] = ()
+    """What was spent of each limit of money, in words."""
 
     def proposed(self, version: str) -> Proposal:
         """Return the proposal to submit again, with the approved version."""
@@ -278,7 +281,20 @@ def _sealed_part(ctx: GateContext, after: Mapping[str, Any] | None) -> dict[str,
         origins=_origins(ctx),
         over_budget=list(ctx.over_budget),
         risk_level=principal.risk_level.value,
+        spent=list(_spent(ctx)),
     )._asdict()
+
+
+def _spent(ctx: GateContext) -> Iterator[str]:
+    """Yield what was spent of each limit of money, in words."""
+    memory = ctx.memory
+    if memory is None:
+        return
+    for charge in ctx.charges:
+        if charge.counter.startswith("money.") and charge.limit < inf:
+            counters = memory.run_counters if charge.of_run else memory.tenant_counters
+            spent = charge.words(counters.get(charge.counter, 0))
+            yield f"{charge.budget}: {spent} of {charge.words(charge.limit)}"
 
 
 def _origins(ctx: GateContext) -> dict[str, str]:

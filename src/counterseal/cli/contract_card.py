@@ -12,6 +12,7 @@ from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, Then
 from counterseal.contract.effects import EFFECTS, RISKS, Approval
 from counterseal.contract.invariants import DROP_STEP, Invariant, code_name
 from counterseal.contract.model import Contract, LifecycleStatus, OnUnknown
+from counterseal.contract.money import millionths, money_text
 from counterseal.contract.schemas import Parameter, parameters
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def _injected(contract: Contract) -> Iterator[RenderableType]:
 
 def _limits(contract: Contract) -> list[tuple[str, str]]:
     runtime, security = contract.runtime, contract.security
-    rate, cost = runtime.rate_limits, runtime.cost_profile
+    rate, cost, spends = runtime.rate_limits, runtime.cost_profile, contract.spends
     tenant = f", argument {contract.tenant_argument}" if contract.tenant_argument else ""
     hosts = f": {', '.join(contract.egress)}" if contract.egress else ""
     isolation = contract.isolation.value
@@ -240,8 +241,19 @@ def _limits(contract: Contract) -> list[tuple[str, str]]:
         ("Retries", f"up to {runtime.max_retries}" if runtime.max_retries else "none"),
         ("Rate", f"{rate.max_requests} calls in {_seconds(rate.window_sec)}"),
         ("Cost", price if cost.cost_per_call else ""),
+        ("Cost at most", _money(contract.cost)),
+        ("Spends", "" if spends is None else f"{spends.amount} in {spends.currency}"),
+        ("Spends at most", _money(contract.money)),
         ("Output size", f"at most {contract.max_output_bytes:,} bytes"),
     ]
+
+
+def _money(limits: Mapping[str, Mapping[str, str]] | None) -> str:
+    return ", ".join(
+        f"{money_text(millionths(most), currency)} a {window}"
+        for window, by_currency in (limits or {}).items()
+        for currency, most in by_currency.items()
+    )
 
 
 def _failures(contract: Contract) -> list[tuple[str, str]]:

@@ -162,10 +162,18 @@ class BudgetsTable(Table):
     writes: Count | None = None
     external: Count | None = None
     critical: Count | None = None
-    money: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    money: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """What calls may spend, by what and by currency: `day = {EUR = 5000}`."""
+    cost: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """What calls may cost (`cost_per_call`), in the same form."""
     by_effect: dict[Effect, Count] = Field(default_factory=dict)
     ask: StrictBool = False
     """Whether a call beyond the budget may be approved by a person."""
+
+    @model_validator(mode="after")
+    def _check(self) -> BudgetsTable:
+        self.budgets()
+        return self
 
     def budgets(self) -> Budgets:
         return Budgets(**dict(self))

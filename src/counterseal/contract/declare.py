@@ -47,6 +47,7 @@ from counterseal.contract.model import (
     Security,
     Transactional,
 )
+from counterseal.contract.money import Spends
 from counterseal.contract.schemas import close, properties_of
 from counterseal.contract.signature import Injection, Signature, locate, read_signature
 from counterseal.contract.tool_context import (
@@ -102,6 +103,9 @@ class ToolOptions(TypedDict, total=False):
     approvers: int
     approval: ApprovalTerms | Mapping[str, Any]
     budget: int
+    spends: Spends | Mapping[str, Any]
+    money: Mapping[str, Mapping[str, Any]]
+    cost: Mapping[str, Mapping[str, Any]]
     max_output_bytes: int
     redact: Sequence[str]
     keep_reads: KeepReads | str

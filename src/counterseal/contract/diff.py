@@ -173,7 +173,7 @@ _FIELDS: dict[Compatibility, str] = {
     "affordance.forbidden_use_cases affordance.examples usage",
     _OPERATIONAL: "identity.lifecycle runtime.timeout_ms runtime.rate_limits runtime.cost_profile "
     "runtime.max_retries idempotency.key_header observability.trace_attributes "
-    "observability.error_taxonomy_mapping error_contract budget max_output_bytes memory_mb "
+    "observability.error_taxonomy_mapping error_contract budget cost max_output_bytes memory_mb "
     "verify_after",
     # Another request (http, mcp) is another action, whatever its arguments are called; other
     # arguments of a compensation reverse something else.
@@ -182,7 +182,7 @@ _FIELDS: dict[Compatibility, str] = {
     "security.egress_policy transactional.compensation_tool risk_justification consequence trust "
     "keep_reads keep_arguments_days residency secrets isolation runs_code egress http mcp redact "
     "tenant_argument resource external_ref version_from version_argument probe preview read_back "
-    "on_unknown not_done_errors repeatable expected compensation",
+    "on_unknown not_done_errors spends money repeatable expected compensation",
     # The business key decides which calls are the same action: a retry across versions could run
     # twice.
     _BREAKING: "identity.name business_key",

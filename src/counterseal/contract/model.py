@@ -41,6 +41,7 @@ from counterseal.contract.effects import (
     effect_for,
 )
 from counterseal.contract.invariants import Invariant, ProposedCall, named_code
+from counterseal.contract.money import CONTRACT_WINDOWS, Spends, checked_limits
 from counterseal.contract.tool_context import ConfigParam, StateEffect, StateRead
 from counterseal.errors import ContractError, Problem
 
@@ -134,6 +135,12 @@ JsonObject = Annotated[
     PlainSerializer(thaw),
     WithJsonSchema({"type": "object"}),
 ]
+MoneyLimits = Annotated[
+    dict[str, dict[str, Any]],
+    AfterValidator(lambda given: freeze(checked_limits(given, CONTRACT_WINDOWS))),
+    PlainSerializer(thaw),
+]
+"""`{"call": {"EUR": 500}, "day": {"EUR": 5000}}`; see `contract.money`."""
 Hook = Annotated[
     str | Callable[..., Any],
     PlainSerializer(named_code),
@@ -290,6 +297,18 @@ class Contract(Envelope):
     """Pattern, roles and expiry of approvals. Policy can only be stricter."""
     budget: Whole = Field(default=0, ge=0)
     """Calls that a run may make, unless a grant says otherwise."""
+    spends: Spends | None = None
+    """The amount that a call spends: `{amount: /cents, scale: 2, currency: EUR}`.
+
+    It is read from the arguments as they are executed.
+    """
+    money: MoneyLimits | None = None
+    """The most that calls of this tool may spend: `{call: {EUR: 500}, day: {EUR: 5000}}`.
+
+    By `call`, `run`, `day`, `agent` (a day) and `resource` (a day); budgets can only be stricter.
+    """
+    cost: MoneyLimits | None = None
+    """The most that calls of this tool may cost (`cost_per_call`); written like `money`."""
     max_output_bytes: Whole = Field(default=65_536, ge=1)
     redact: tuple[Annotated[str, Field(pattern=r"^(/([^~/]|~[01])*)+$")], ...] = ()
     """JSON Pointers to values that are removed from the output; `*` stands for every item."""
@@ -464,7 +483,14 @@ class Contract(Envelope):
         return cls.model_validate({**defaults, **additions, **dict(envelope)})
 
 
-LATER_FIELDS: Final = ("keep_arguments_days", "external_ref", "not_done_errors")
+LATER_FIELDS: Final = (
+    "keep_arguments_days",
+    "external_ref",
+    "not_done_errors",
+    "spends",
+    "money",
+    "cost",
+)
 """Fields that came after the first release. They are left out of the hash while they have their
 default, so that contracts keep their hashes, and requests for approval made before stay valid."""
 

@@ -37,7 +37,8 @@ BEFORE_RECALL: Final[tuple[Any, ...]] = GATES[:3]
 def gates_for(contract: Contract) -> tuple[Gate | AsyncGate, ...]:
     """Return the gates after recall, with a constant answer for one that has nothing to check."""
     answers = {}
-    if not contract.config_params and all(rule.of_target for rule in contract.invariants):
+    no_rules = all(rule.of_target for rule in contract.invariants)
+    if no_rules and not contract.config_params and contract.spends is None:
         answers["semantics"] = Gate("semantics", partial(_constant, semantics.ALLOW))
     if contract.probe is None:
         answers["state"] = Gate("state", partial(_constant, state.ALLOW))
@@ -77,8 +78,9 @@ def compile_record(
         profile=profile(contract),
         keyed=contract.idempotency.required,
         asks=any(rule.asks for rule in contract.invariants),
-        reads_run="run" in rules.names,
+        reads_run=not rules.names.isdisjoint(("run", "spent")),
         announced=announced,
+        takes_money=bool(contract.spends or contract.runtime.cost_profile.cost_per_call),
         # A redacted read is settled in full anyhow, so only "all" matters here.
         leaves_nothing=not (leaves or keeps is KeepReads.ALL),
         keeps=keeps,

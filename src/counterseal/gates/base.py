@@ -233,6 +233,8 @@ class CompiledContract:
     """True if a policy rule reads the run, so that recall comes before the decision."""
     announced: bool
     """True if events are written before the tool runs."""
+    takes_money: bool
+    """True if a call costs or spends something."""
     leaves_nothing: bool
     """True if a successful call leaves nothing but the event that ends it."""
     keeps: KeepReads

@@ -20,6 +20,7 @@ from counterseal.gates.base import (
     deny,
     require_approval,
 )
+from counterseal.gates.budget import counter_name, windows
 from counterseal.policy import PolicyDecision, PolicyVerdict
 
 NAME: Final = "policy"
@@ -108,6 +109,31 @@ def _run(ctx: GateContext) -> dict[str, Any]:
     }
 
 
+def _spends(ctx: GateContext) -> dict[str, float]:
+    """Return what this call spends, by currency, in units."""
+    amounts = dict.fromkeys(ctx.resolved.policy.currencies, 0.0)
+    spends = ctx.resolved.contract.spends
+    if spends is not None:
+        amount = spends.of(ctx.arguments)
+        amounts[amount.currency] = amount.millionths / 10**6
+    return amounts
+
+
+def _spent(ctx: GateContext) -> dict[str, dict[str, float]]:
+    """Return what was spent before this call, by window and currency, in units."""
+    names = (*ctx.resolved.policy.currencies, *_spends(ctx))
+    run = ctx.memory.run_counters if ctx.memory else {}
+    tenant = ctx.memory.tenant_counters if ctx.memory else {}
+    spent: dict[str, dict[str, float]] = {}
+    for window, (counter, of_run) in windows(ctx).items():
+        counters = run if of_run else tenant
+        spent[window] = {
+            name: counters.get(counter_name(ctx, "money", counter, name, of_run=of_run), 0) / 10**6
+            for name in names
+        }
+    return spent
+
+
 _READERS: Final[dict[str, Callable[[GateContext], Any]]] = {
     "call": lambda ctx: ctx.arguments,
     "proposal": _proposal,
@@ -115,6 +141,8 @@ _READERS: Final[dict[str, Callable[[GateContext], Any]]] = {
     "run": _run,
     "tenant": lambda ctx: ctx.tenant,
     "state": lambda ctx: ctx.run.state,
+    "spends": _spends,
+    "spent": _spent,
     "target": lambda ctx: ctx.before,
     "now": lambda ctx: datetime.fromtimestamp(ctx.now, UTC),
 }

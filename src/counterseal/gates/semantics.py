@@ -15,6 +15,7 @@ from counterseal.approvals.terms import Terms
 from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.invariants import Fixed, Invariant, Judgement, ProposedCall, judge
+from counterseal.contract.money import AmountError
 from counterseal.contract.tool_context import UnusableConfigError, config_as_json, resolve_config
 from counterseal.gates.base import (
     Decision,
@@ -47,7 +48,7 @@ def check(ctx: GateContext) -> Decision | Learned:
     # The state gate checks the rules about the target.
     rules = [rule for rule in contract.invariants if not rule.of_target]
     if not rules:
-        return Learned(ALLOW, facts)
+        return _without_amount(ctx) or Learned(ALLOW, facts)
     ctx = ctx.replace(**facts)
     verdict, watched = _judged(rules, ctx)
     if verdict.call is None or not verdict.ok:
@@ -59,9 +60,25 @@ def check(ctx: GateContext) -> Decision | Learned:
     if ctx.pending:
         facts["unknown"] = (NAME,) if len(watched) < len(rules) else ()
     result = _corrected(ctx, verdict, facts) if verdict.corrections else Learned(ALLOW, facts)
-    if isinstance(result, Decision) or not verdict.asking:
+    if isinstance(result, Decision):
         return result
+    refused = _without_amount(ctx.replace(**facts))
+    if refused is not None or not verdict.asking:
+        return refused or result
     return Learned(asking(NAME, verdict.asking, result.decision.warnings), facts)
+
+
+def _without_amount(ctx: GateContext) -> Decision | None:
+    """Return the denial of a call that does not say clearly what it spends."""
+    spends = ctx.resolved.contract.spends
+    try:
+        if spends is not None:
+            spends.of(ctx.arguments)
+    except AmountError as error:
+        reason, code = f"What this call spends can't be told: {error}.", Code.SEMANTIC_INVALIDITY
+        wrong = FieldError(error.place, str(error), "amount", "a decimal number from 0 on")
+        return deny(NAME, code, reason, rule="amount", field_errors=(wrong,))
+    return None
 
 
 def asking(gate: str, rules: Sequence[Any], warnings: tuple[str, ...] = ()) -> Decision:

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import mcp_types as types
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -52,6 +52,7 @@ Ctx = ServerRequestContext[Any, Any]
 RUN: Final = "counterseal/run_id"
 KEY: Final = "counterseal/idempotency_key"
 OPERATION: Final = "counterseal/operation_id"
+TOKENS: Final = "counterseal/tokens"
 """Keys of `_meta` with which a client can describe its call."""
 RAW_ARGUMENTS: Final[ContextVar[Any]] = ContextVar("counterseal_raw_arguments", default=None)
 """Arguments that are no object: the first gate refuses them, not the protocol."""
@@ -91,6 +92,7 @@ class ToolCalls:
             run_id=run,
             key=_meta_text(ctx, KEY),
             operation_id=_meta_text(ctx, OPERATION),
+            tokens=cast("int | None", (ctx.meta or {}).get(TOKENS)),
             trace=traceparent(ctx),
         )
         return await self.carry_out(ctx, params, proposal, principal)

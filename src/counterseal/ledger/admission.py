@@ -6,7 +6,7 @@ and a rule can be run again on freshly loaded rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -125,12 +125,12 @@ def _state_changed(rows: Rows, request: AdmissionRequest, run: RunProgress) -> b
 def _spend(rows: Rows, request: AdmissionRequest) -> Admission | None:
     """Spend from every counter and rate, or change nothing and return the limit in the way."""
     tenant, run_id, now = request.tenant, request.run_id, request.now
-    counters: dict[tuple[str, str, str], float] = {}
+    counters: dict[tuple[str, str, str], int] = {}
     for charge in request.charges:
         counter = (tenant, run_id if charge.of_run else "", charge.counter)
         spent = counters.get(counter)
         if spent is None:
-            spent = rows.counters.get(counter) or 0.0
+            spent = rows.counters.get(counter) or 0
         if charge.exceeds(spent):
             return Admission(AdmissionRefusal.BUDGET, charge=charge, spent=spent)
         counters[counter] = spent + charge.amount
@@ -147,6 +147,17 @@ def _spend(rows: Rows, request: AdmissionRequest) -> Admission | None:
     rows.counters.changes.update(counters)
     rows.rates.changes.update(arrivals)
     return None
+
+
+def count(rows: Rows, tenant: str, run_id: str, counts: Mapping[str, int]) -> dict[str, int]:
+    """Add to counters of a run, whatever their limits. Returns the new totals."""
+    totals = {
+        name: (rows.counters.get((tenant, run_id, name)) or 0) + more
+        for name, more in counts.items()
+    }
+    for name, total in totals.items():
+        rows.counters.put((tenant, run_id, name), total)
+    return totals
 
 
 def _reserve(rows: Rows, request: AdmissionRequest, entry: Entry) -> Entry:

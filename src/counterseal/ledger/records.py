@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from counterseal.contract.effects import Effect
+from counterseal.contract.money import TENANT_WINDOWS, Limits, checked_limits
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -28,7 +29,12 @@ class Budgets:
     writes: int | None = None
     external: int | None = None
     critical: int | None = None
-    money: float | None = None
+    money: Limits = field(default_factory=dict)
+    """What calls may spend (`spends`), by currency: `{"run": {"EUR": 100}}`; see docs/money.md."""
+    cost: Limits = field(default_factory=dict)
+    """What calls may cost (`cost_per_call`), by currency, in the same form."""
+    tokens: int | None = None
+    """Tokens that the model of a run may use, as far as the host reports them."""
     seconds: float | None = None
     """Wall-clock time from the start of the run."""
     retries: int | None = None
@@ -40,13 +46,29 @@ class Budgets:
     """True when people may be asked for one more call after a budget is spent."""
 
     def __post_init__(self) -> None:
-        apart = ("by_effect", "ask")
+        for kind in ("money", "cost"):
+            try:
+                limits = checked_limits(getattr(self, kind), TENANT_WINDOWS)
+            except ValueError as error:
+                raise ValueError(f"{kind}: {error}") from None
+            object.__setattr__(self, kind, limits)
+        apart = ("by_effect", "money", "cost", "ask")
         named = {name: getattr(self, name) for name in self.__slots__ if name not in apart}
         for effect in self.by_effect:
             Effect(effect)  # a budget for an effect that does not exist would limit nothing
         for name, limit in {**named, **self.by_effect}.items():
             if limit is not None and not limit >= 0:
                 raise ValueError(f"{name}: a budget must be a number from 0 on, got {limit!r}")
+
+
+def token_counts(tokens: object, *, repair: bool) -> dict[str, int]:
+    """Return what is counted of a model's tokens; those of repairs also apart. ValueError."""
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= _MOST_TOKENS:
+        raise ValueError(f"tokens must be a whole number from 0 to {_MOST_TOKENS:,}")
+    return {"tokens": tokens, "tokens.repairs": tokens} if repair else {"tokens": tokens}
+
+
+_MOST_TOKENS: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

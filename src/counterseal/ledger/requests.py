@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.audit import Columns, Event, Link
 from counterseal.audit.chain import micros, place_of
+from counterseal.contract.money import money_text
 from counterseal.ledger.entry import Entry
 from counterseal.ledger.records import Due, Held, HeldStatus
 from counterseal.ledger.rows import VaultRow
@@ -19,8 +20,8 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _BEFORE_ALL: Final = (0, "")
 _AFTER_ALL: Final = (2**62, "")
 
-_HAIR = 1e-9
-"""Rounding errors of binary fractions, which mean nothing."""
+_MOST = 2**63 - 1
+"""The highest number that a counter can hold."""
 _TICK = 1e-6
 """Rounding errors of times, which are larger numbers."""
 _MINUTE = 60.0
@@ -32,14 +33,22 @@ class Charge(NamedTuple):
     budget: str
     """The budget's name, as it is shown to a caller."""
     counter: str
-    amount: float
+    amount: int
     limit: float
     of_run: bool
     """True for a counter of the run, False for one of its tenant."""
+    currency: str = ""
+    """Of an amount of money, which is counted in millionths of the currency's unit."""
 
-    def exceeds(self, spent: float) -> bool:
-        """Return True when spending would break the limit, beyond rounding errors."""
-        return spent + self.amount - self.limit > _HAIR
+    def exceeds(self, spent: int) -> bool:
+        """Return True when spending would break the limit."""
+        return spent + self.amount > min(self.limit, _MOST)
+
+    def words(self, amount: float) -> str:
+        """Return an amount of this budget as people read it."""
+        if self.currency:
+            return money_text(int(amount), self.currency)
+        return f"{amount:,}" if isinstance(amount, int) else f"{amount:g}"
 
 
 class RateLimit(NamedTuple):
@@ -71,8 +80,8 @@ class Memory(NamedTuple):
     entry: Entry | None
     held: Held | None
     """The last request for approval under the same key."""
-    run_counters: Mapping[str, float]
-    tenant_counters: Mapping[str, float]
+    run_counters: Mapping[str, int]
+    tenant_counters: Mapping[str, int]
     rates: Mapping[str, float]
 
 
@@ -124,7 +133,7 @@ class Admission(NamedTuple):
     entry: Entry | None = None
     """The reserved entry, or on DUPLICATE the entry that was there first."""
     charge: Charge | None = None
-    spent: float = 0.0
+    spent: int = 0
     rate: RateLimit | None = None
     retry_after: float = 0.0
 

@@ -223,7 +223,7 @@ class Rows:
     state: RowTable[StateKey, StateValue] = field(default_factory=RowTable)
     implicit_runs: RowTable[CallerKey, tuple[str, float]] = field(default_factory=RowTable)
     """The run of a caller that names none, and when it was last used."""
-    counters: RowTable[CounterKey, float] = field(default_factory=RowTable)
+    counters: RowTable[CounterKey, int] = field(default_factory=RowTable)
     rates: RowTable[TenantKey, float] = field(default_factory=RowTable)
     held: RowTable[TenantKey, HeldRow] = field(default_factory=RowTable)
     last_held: dict[HeldKey, str] = field(default_factory=dict)

@@ -286,7 +286,7 @@ class _Judge:
         self._requests: defaultdict[str, set[bytes]] = defaultdict(set)
         """By key: the hashes of the earlier steps' arguments, as proposed and as corrected."""
         self._bytes = 0
-        self._spending = PlannedSpending(defaultdict(float), defaultdict(float), mutates=False)
+        self._spending = PlannedSpending(defaultdict(int), defaultdict(int), mutates=False)
         self._plan_id = f"plan_{int(services.clock() * 1000):011x}{getrandbits(52):013x}"
         self.events: list[Event] = []
 

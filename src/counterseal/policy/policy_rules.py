@@ -160,12 +160,13 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "principal": frozenset({"tenant", "user", "agent", "roles", "scopes", "risk_level"}),
     "run": frozenset({"id", "objective", "allowed_tools", "age_seconds", "state", "calls"}),
+    "spent": frozenset({"run", "day", "agent", "tool", "resource"}),
 }
 """The facts with fixed fields."""
 
 TARGET: Final = "target"
 """The state that the contract's probe has read. Known to the state gate, and not before."""
-NAMES: Final = ("call", "tenant", "now", "state", TARGET, *FIELDS)
+NAMES: Final = ("call", "tenant", "now", "state", "spends", TARGET, *FIELDS)
 
 # fmt: off
 FUNCTIONS: Final = frozenset({
@@ -182,6 +183,7 @@ Uses = Mapping[str, frozenset[str] | None]
 
 _NAME = re.compile(rf"(?<![\w.])({'|'.join(NAMES)})\b(?:\s*\.\s*(\w+)\b(\s*\()?)?")
 _SPACED_DOT = re.compile(r"\s*\.\s*")
+_CURRENCIES = re.compile(r"\bspen(?:ds|t\.\w+)\.([A-Z]{3})\b")
 
 
 def uses(text: str) -> Uses:
@@ -194,6 +196,11 @@ def uses(text: str) -> Uses:
         whole = field is None or called is not None
         merge(used, {name: None if whole else frozenset({field})})
     return used
+
+
+def currencies(text: str) -> set[str]:
+    """Return the currencies that a condition names: `spent.day.EUR`, `spends.EUR`."""
+    return set(_CURRENCIES.findall(_SPACED_DOT.sub(".", NOT_CODE.sub('""', text))))
 
 
 def merge(into: dict[str, frozenset[str] | None], more: Uses) -> None:
@@ -279,7 +286,16 @@ class _Plan(NamedTuple):
 class CompiledPolicy:
     """The rules that can apply to one contract."""
 
-    __slots__ = ("_caller_fields", "_contract", "_live", "_plan", "names", "state_keys", "version")
+    __slots__ = (
+        "_caller_fields",
+        "_contract",
+        "_live",
+        "_plan",
+        "currencies",
+        "names",
+        "state_keys",
+        "version",
+    )
 
     def __init__(
         self, rules: Iterable[PolicyRule], contract: Mapping[str, Any], *, version: str
@@ -294,6 +310,10 @@ class CompiledPolicy:
         """The facts that a call may have to provide. Without any, all calls are decided alike."""
         self.state_keys = _state_keys(needed)
         """The keys of run state that the rules read; `*` for all of them."""
+        self.currencies = frozenset(
+            name for one in self._live for name in currencies(one.rule.when.text)
+        )
+        """The currencies that the rules name."""
         self._contract = _part(contract, needed.get("contract", frozenset()))
         about = needed.get("principal", frozenset())
         self._caller_fields = tuple(sorted(FIELDS["principal"] if about is None else about))

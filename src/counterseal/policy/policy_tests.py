@@ -41,6 +41,8 @@ _FIELDS: Final = (
     "run",
     "tenant",
     "state",
+    "spends",
+    "spent",
     "target",
     "now",
     "expect",
@@ -119,7 +121,13 @@ def run_cases(
 
 
 def _decided(policy: Policy, case: PolicyCase) -> PolicyDecision:
-    return policy.compile_for(case.contract).decide(case.facts, probed=TARGET in case.facts)
+    rules, facts = policy.compile_for(case.contract), case.facts
+    zero = dict.fromkeys(rules.currencies, 0.0)
+    money = {
+        "spends": {**zero, **facts["spends"]},
+        "spent": {name: {**zero, **facts["spent"].get(name, {})} for name in FIELDS["spent"]},
+    }
+    return rules.decide({**facts, **money}, probed=TARGET in facts)
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -264,6 +272,8 @@ def _read_facts(
         **world,
         "call": _section(reader, data, place, "call"),
         "state": _section(reader, data, place, "state"),
+        "spends": _section(reader, data, place, "spends"),
+        "spent": _section(reader, data, place, "spent"),
         "principal": {**principal, **given["principal"]},
         "run": {**run, **given["run"]},
         "proposal": {**proposal, **given["proposal"]},

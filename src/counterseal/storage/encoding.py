@@ -116,7 +116,12 @@ def _run_from(tenant: str, run_id: str, columns: DbRow, state: Sequence[DbRow]) 
 # Many runs have the same budgets, and the gates look up what they derive from them by identity.
 @lru_cache(maxsize=1024)
 def _budgets(text: str) -> Budgets:
-    return Budgets(**from_json(text))
+    given = from_json(text)
+    if not isinstance(given.get("money", {}), dict):
+        # A run from before limits had a currency: a number that limited the price of calls.
+        price = given.pop("money")
+        given["cost"] = {} if price is None else {"run": {"USD": price}}
+    return Budgets(**given)
 
 
 @lru_cache(maxsize=1024)

@@ -104,7 +104,7 @@ class MemoryBackend:
         self.runs: dict[TenantKey, RunProgress] = {}
         self.state: _Groups[StateValue] = defaultdict(dict)
         self.implicit_runs: dict[CallerKey, tuple[str, float]] = {}
-        self.counters: _Groups[float] = defaultdict(dict)
+        self.counters: _Groups[int] = defaultdict(dict)
         self.rates: _Groups[float] = defaultdict(dict)
         self.held: dict[TenantKey, HeldRow] = {}
         self.last_held: defaultdict[TenantKey, dict[tuple[str, str], str]] = defaultdict(dict)

@@ -179,6 +179,14 @@ class Store:
         columns = columns_of(event)
         self._backend.enqueue(Transaction(_no_rows, lambda rows: rows.events.append(columns)))
 
+    async def count(self, tenant: str, run_id: str, counts: Mapping[str, int]) -> dict[str, int]:
+        """Add to counters of a run, whatever their limits. Returns the new totals."""
+        return await self._transact(
+            lambda keys: keys.counters.update((tenant, run_id, name) for name in counts),
+            lambda rows: admission.count(rows, tenant, run_id, counts),
+            durable=False,
+        )
+
     def settle(self, request: SettlementRequest) -> asyncio.Future[bool]:
         """Write an outcome. False when another worker holds the entry by now, or has settled it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
@@ -16,6 +17,7 @@ from counterseal.audit.chain import UnknownEventIdError, micros, place_of
 from counterseal.audit.events import filed
 from counterseal.call.hold import bounded_copy as within_bounds
 from counterseal.codes import Code
+from counterseal.contract.money import limits_for
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.gates.budget import limit_source
 from counterseal.ledger.records import Budgets, RunRecord
@@ -304,6 +306,7 @@ class BudgetRow(RowModel):
     spent: Number
     limit: Number | None = Field(description="Null: no limit. 0: nothing is granted.")
     limit_from: str | None = Field(description="The field that changes the limit.")
+    currency: str | None = Field(description="Of an amount of money, which is in units.")
 
 
 class StateRow(RowModel):
@@ -342,8 +345,10 @@ class RunPage(RowModel):
 
 # --- runs -----------------------------------------------------------------------------------------
 
-_NOT_COUNTERS: Final = ("by_effect", "ask", "repairs")
+_NOT_COUNTERS: Final = ("by_effect", "ask", "repairs", "money", "cost")
 """Fields that are no counter of this name: repairs are counted with refusals."""
+_MONEY: Final = re.compile(r"(money|cost)\..+\.[A-Z]{3}", re.DOTALL)
+"""The name of a counter of money."""
 _BATCH: Final = 100
 
 
@@ -430,21 +435,69 @@ class RunViews(TenantSection):
         run_id, now = "" if run is None else run.run_id, self.runtime.clock()
         memory = await self.runtime.store.recall(self.tenant, run_id, None)
         rows: list[BudgetRow] = []
+        tenant = self.runtime.tenants.get(self.tenant)
+        daily = (tenant.budgets if tenant else None) or Budgets()
         if run is not None:
             spent = {**memory.run_counters, "seconds": now - run.started_at}
             if run.budgets.seconds is None:
                 del spent["seconds"]
             limits = {**_limits(run.budgets), **await self._tool_limits(run)}
             rows += _budget_rows("run", spent, limits)
+            rows += self._money_rows("run", spent, {"run": run.budgets, "tenant": daily})
         today = f"/{int(now // _DAY)}"
         spent_today = {
             name.removesuffix(today): amount
             for name, amount in memory.tenant_counters.items()
             if name.endswith(today)
         }
-        tenant = self.runtime.tenants.get(self.tenant)
-        daily = (tenant.budgets if tenant else None) or Budgets()
-        return [*rows, *_budget_rows("tenant", spent_today, _limits(daily))]
+        rows += _budget_rows("tenant", spent_today, _limits(daily))
+        return [*rows, *self._money_rows("tenant", spent_today, {"tenant": daily})]
+
+    def _money_rows(
+        self,
+        of: Literal["run", "tenant"],
+        spent: Mapping[str, float],
+        declared: Mapping[str, Budgets],
+    ) -> Iterator[BudgetRow]:
+        """Yield what was spent of money and cost, by window and currency.
+
+        Resources are left out, because there may be many.
+        """
+        totals = ("run",) if of == "run" else ("day",)
+        names = {name for name in spent if _MONEY.fullmatch(name)} | {
+            f"{kind}.{key}.{currency}"
+            for budgets in declared.values()
+            for kind in ("money", "cost")
+            for key, limits in getattr(budgets, kind).items()
+            for currency in limits
+            if key in totals or (of == "tenant" and ":" in key)
+        }
+        for name in sorted(name for name in names if "resource:" not in name):
+            kind, key, currency = name.split(".")[0], name[name.index(".") + 1 : -4], name[-3:]
+            window, _, subject = key.partition(":")
+            found: list[tuple[int, str]] = [
+                (limit, f"{whose}.{kind}.{field}")
+                for whose, budgets in declared.items()
+                for field, limit in limits_for(getattr(budgets, kind), window, subject, currency)
+                if of == "tenant" or window == "run"
+            ]
+            versions = self.runtime.registry.versions(subject) if window == "tool" else ()
+            for record in versions[:1]:
+                own = getattr(record.contract, kind) or {}
+                total = "run" if of == "run" else "day"
+                found += [
+                    (limit, f"tool.{kind}.{field}")
+                    for field, limit in limits_for(own, total, "", currency)
+                ]
+            limit, budget = min(found, default=(None, ""))
+            yield BudgetRow(
+                of=of,
+                name=name,
+                spent=spent.get(name, 0) / 10**6,
+                limit=None if limit is None else limit / 10**6,
+                limit_from=None if limit is None else limit_source(budget),
+                currency=currency,
+            )
 
     async def _tool_limits(self, run: RunRecord) -> dict[str, float | None]:
         """Return how often the run may call each tool that its latest calls name."""
@@ -498,7 +551,9 @@ def _budget_rows(
     """Yield every budget with a limit, and everything else that was counted."""
     for name in sorted({*limits, *spent}):
         limit = limits.get(name)
-        if limit is not None or name in spent:
+        if (limit is not None or name in spent) and not _MONEY.fullmatch(name):
             source = None if limit is None else limit_source(f"{of}.{name.replace('/', '.', 1)}")
-            amount = spent.get(name, 0.0)
-            yield BudgetRow(of=of, name=name, spent=amount, limit=limit, limit_from=source)
+            amount = spent.get(name, 0)
+            yield BudgetRow(
+                of=of, name=name, spent=amount, limit=limit, limit_from=source, currency=None
+            )

@@ -65,6 +65,7 @@ affordance:
     - description: A settled case
       arguments: {case_id: case_0001, outcome: settled}
 runtime: {timeout_ms: 5000, cost_profile: {cost_per_call: 0.02}}
+cost: {day: {USD: 5}}
 security: {required_scopes: [case:close, case:read], data_classification: confidential}
 transactional: {compensation_tool: reopen_case}
 observability: {error_taxonomy_mapping: {locked: STALE_STATE}}

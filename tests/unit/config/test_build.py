@@ -67,7 +67,8 @@ async def test_everything_that_the_file_names_is_in_the_runtime(write):
         '[[grants]]\nagent = "bot"\ntool = "count"\nversion = "1.*"\nmode = "read"\n'
         'max_calls_per_run = 2\nscopes = ["s"]\nrisk_limit = "READ_ONLY"\n'
         'expires_at = 2030-01-01T00:00:00Z\ntenant = "acme"\n'
-        '[tenants.acme]\nbudgets = {reads = 5, money = 1.5}\nfacts = {residency = "eu"}\n',
+        "[tenants.acme]\nbudgets = {reads = 5, money = {day = {EUR = 1.5}}}\n"
+        'facts = {residency = "eu"}\n',
         tools__py=TOOLS,
         order__yaml=CONTRACT,
         rules__yaml=POLICY,
@@ -90,7 +91,9 @@ async def test_everything_that_the_file_names_is_in_the_runtime(write):
         assert runtime.policy.rules[-1].id == "closed"
         assert len(runtime.policy.rules) == len(Policy.default().rules) + 1
         assert runtime.tenants == {
-            "acme": Tenant(budgets=Budgets(reads=5, money=1.5), facts={"residency": "eu"})
+            "acme": Tenant(
+                budgets=Budgets(reads=5, money={"day": {"EUR": "1.5"}}), facts={"residency": "eu"}
+            )
         }
 
 

@@ -84,6 +84,9 @@ RUN = [
 ]
 RUNNERS = ["run_code", "execute_python", "eval_expression", "shell", "python_repl", "run_script"]
 
+PRICED = ("runtime", {"cost_profile": {"cost_per_call": 0.1}})
+SPENDING = ("spends", {"amount": "/draft_id", "currency": "EUR"})
+
 BREACHES = {
     "name-invalid": [
         changed(("identity/name", "a/../b")),
@@ -266,6 +269,23 @@ BREACHES = {
     "id-repeated": [
         changed(("invariants", [{"id": "A", "rule": "r", "check": "true"}] * 2)),
         changed(("config_params", [{"key": "a"}, {"key": "a"}])),
+    ],
+    "money-unlimited": [
+        changed(SPENDING),
+        changed(SPENDING, ("money", {"day": {"JPY": 5}})),
+        changed(("money", {"day": {"EUR": 5}})),
+        changed(PRICED),
+        changed(PRICED, ("cost", {"day": {"EUR": 1}})),
+    ],
+    "cost-unit": [
+        changed(("runtime", {"cost_profile": {"cost_per_call": 0.1, "cost_unit": unit}}))
+        for unit in ("token", "second", "transaction", "custom")
+    ]
+    + [changed(("runtime", {"cost_profile": {"cost_per_call": 0.1, "currency": "credits"}}))],
+    "spends-unread": [
+        changed(("spends", {"amount": "/cents", "currency": "EUR"})),
+        changed(("spends", {"amount": "/draft_id", "currency": "/currency"})),
+        changed(SPENDING, ("effect", "read_only")),
     ],
     "budget-generous": [changed(("effect", "irreversible"), ("budget", 5))],
     "template-field-unknown": [

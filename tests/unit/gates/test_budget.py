@@ -19,6 +19,7 @@ from counterseal.runtime import Runtime, Tenant
 from counterseal.testing import FakeClock, MemoryStore, fake_tool, runtime_for, someone
 
 COST = {"cost_profile": {"cost_per_call": 0.5}}
+PRICED = {"runtime": COST, "cost": {"day": {"USD": 1000}}}
 DAY = 86_400
 
 
@@ -80,7 +81,7 @@ def after(ctx, **used):
     own, shared = {}, {}
     for charge in check(ctx).facts["charges"]:
         counters = own if charge.of_run else shared
-        counters[charge.counter] = float(used.pop(charge.budget.replace(".", "_"), 0))
+        counters[charge.counter] = used.pop(charge.budget.replace(".", "_"), 0)
     assert not used, "every budget that is named is charged"
     return ctx.replace(memory=Memory(None, None, own, shared, {}))
 
@@ -109,15 +110,17 @@ def test_a_critical_tool_has_no_budget_until_it_is_granted(fresh):
 
 
 @pytest.mark.parametrize("whose", ["run", "tenant"])
-def test_money_is_counted_by_the_call(fresh, whose):
-    limited = {"budgets" if whose == "run" else "limits": Budgets(money=1.25)}
-    ctx = fresh(fake_tool(runtime=COST), **limited)
-    assert rule_of(after(ctx, **{f"{whose}_money": 0.75})) is None
-    assert rule_of(after(ctx, **{f"{whose}_money": 1.0})) == f"{whose}.money"
+def test_the_price_of_a_call_is_counted_in_its_currency(fresh, whose):
+    window = "run" if whose == "run" else "day"
+    limited = {"budgets" if whose == "run" else "limits": Budgets(cost={window: {"USD": 1.25}})}
+    ctx, name = fresh(fake_tool(**PRICED), **limited), f"{whose}.cost.{window}.USD"
+    assert rule_of(after(ctx, **{name.replace(".", "_"): 750_000})) is None
+    assert rule_of(after(ctx, **{name.replace(".", "_"): 1_000_000})) == name
 
 
 def test_what_costs_nothing_needs_no_money(fresh):
-    assert rule_of(fresh(budgets=Budgets(money=0), limits=Budgets(money=0))) is None
+    nothing = Budgets(money={"run": {"USD": 0}}, cost={"run": {"USD": 0}})
+    assert rule_of(fresh(budgets=nothing, limits=nothing)) is None
 
 
 def test_a_run_ends_after_its_seconds(fresh):
@@ -135,8 +138,8 @@ def test_a_tenants_day_begins_anew(fresh):
 
 def test_an_external_critical_write_is_charged_for_all_three(fresh):
     budgets = Budgets(writes=9, external=9, critical=9, by_effect={"irreversible": 9})
-    tool = fake_tool(effect="irreversible", runtime=COST)
-    limits = Budgets(writes=9, money=9)
+    tool = fake_tool(effect="irreversible", **PRICED)
+    limits = Budgets(writes=9, cost={"day": {"USD": 9}})
     said = check(fresh(tool, budgets=budgets, limits=limits, grant={"max_calls_per_run": 9}))
     assert {charge.budget: charge.amount for charge in said.facts["charges"]} == {
         "run.tool.look_up": 1,
@@ -145,7 +148,10 @@ def test_an_external_critical_write_is_charged_for_all_three(fresh):
         "run.external": 1,
         "run.critical": 1,
         "tenant.writes": 1,
-        "tenant.money": 0.5,
+        "run.cost.run.USD": 500_000,
+        "tenant.cost.day.USD": 500_000,
+        "tenant.cost.agent.USD": 500_000,
+        "tool.cost.day.USD": 500_000,
     }
     counters = [(charge.counter, charge.of_run) for charge in said.facts["charges"]]
     assert len(set(counters)) == len(counters), "no counter is charged twice by one call"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from inspect import signature
 
 from counterseal.codes import FAILURES
 from counterseal.contract.approval_terms import Then, term_faults
 from counterseal.contract.effects import EFFECTS, RISKS, RiskClass, Semantics
 from counterseal.contract.lint.rule import Breach, rule
-from counterseal.contract.model import Contract, Isolation, OnUnknown
+from counterseal.contract.model import Contract, CostUnit, Isolation, OnUnknown
+from counterseal.contract.money import CURRENCY
+from counterseal.contract.schemas import Presence, presence
 from counterseal.contract.signature import marks_of
 
 
@@ -220,6 +222,57 @@ def budget_generous(contract: Contract) -> Iterator[Breach]:
     if contract.risk >= RiskClass.CRITICAL_MUTATION and contract.budget > 0:
         fault = f"every run may make {contract.budget} calls of a {contract.risk} without a grant"
         yield Breach("/budget", fault, "Set it to 0 and allow calls by grant.")
+
+
+@rule("money-unlimited", "calls that spend or cost something have a limit in that currency")
+def money_unlimited(contract: Contract) -> Iterator[Breach]:
+    spends, cost = contract.spends, contract.runtime.cost_profile
+    if spends is not None:
+        currency = None if spends.currency.startswith("/") else spends.currency
+        yield from _limit_missing("money", "spends an amount", contract.money, currency)
+    elif contract.money is not None:
+        fix = "Declare in `spends` which argument is the amount, or remove it."
+        yield Breach("/money", "limits amounts, but calls spend nothing", fix)
+    if cost.cost_per_call:
+        yield from _limit_missing("cost", "costs something", contract.cost, cost.currency)
+
+
+def _limit_missing(
+    field: str, what: str, limits: Mapping[str, Mapping[str, str]] | None, currency: str | None
+) -> Iterator[Breach]:
+    """Yield a breach if no limit is in a currency; None: in any."""
+    if any(currency is None or currency in limit for limit in (limits or {}).values()):
+        return
+    example = f'{{"day": {{"{currency or "EUR"}": 100}}}}'
+    named = f" in {currency}" if currency else ""
+    fault = f"each call {what}{named}, and no limit is declared"
+    yield Breach(f"/{field}", fault, f"Declare one: {field}={example}.")
+
+
+@rule("cost-unit", "price is for a call, in a currency")
+def cost_unit(contract: Contract) -> Iterator[Breach]:
+    cost = contract.runtime.cost_profile
+    if cost.cost_per_call and cost.cost_unit is not CostUnit.CALL:
+        fault = f"cost_unit is {cost.cost_unit}, but budgets count cost_per_call for each call"
+        fix = "Give the price of a call, with cost_unit: call."
+        yield Breach("/runtime/cost_profile/cost_unit", fault, fix)
+    if cost.cost_per_call and CURRENCY.fullmatch(cost.currency) is None:
+        fault = f"currency is {cost.currency!r}, which is not the code of a currency"
+        yield Breach("/runtime/cost_profile/currency", fault, "Use three capital letters: EUR.")
+
+
+@rule("spends-unread", "amount and currency that it spends are arguments of every call")
+def spends_unread(contract: Contract) -> Iterator[Breach]:
+    spends, schema = contract.spends, contract.affordance.input_schema
+    for field in ("amount", "currency") if spends else ():
+        place = getattr(spends, field)
+        path = [name.replace("~1", "/").replace("~0", "~") for name in place.split("/")[1:]]
+        if path and presence(schema, path) is not Presence.ALWAYS:
+            fault = f"{field} is {place}, which is not an argument that every call has"
+            yield Breach(f"/spends/{field}", fault, "Point to a required argument, like /cents.")
+    if spends is not None and not contract.idempotency.required:
+        fault = "a call that spends an amount has no key, so a repeated call would spend it again"
+        yield Breach("/spends", fault, "Declare an effect that changes something.")
 
 
 @rule("approval-terms", "approval terms can be met, and fit the pattern")

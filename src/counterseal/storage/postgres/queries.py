@@ -158,7 +158,7 @@ async def _recall(database: Any, jobs: Sequence[_Recall]) -> None:
     now = found[4]
     entries = {(row[0], row[1]): current_entry(ledger_row_from(row), now) for row in found[0] or ()}
     held = {(row[0], row[2], row[26], row[27]): held_from(row) for row in found[1] or ()}
-    spent: dict[tuple[str, str], dict[str, float]] = {}
+    spent: dict[tuple[str, str], dict[str, int]] = {}
     for tenant, run_id, name, amount in found[2] or ():
         spent.setdefault((tenant, run_id), {})[name] = amount
     rates: dict[str, dict[str, float]] = {}

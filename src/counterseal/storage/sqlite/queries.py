@@ -57,7 +57,7 @@ from counterseal.storage.sqlite.writer import Writer
 T = TypeVar("T")
 _Q: Final = statements("sqlite")
 _KNOWN_KEY: Final = _Q["known_key"]
-_NOTHING: Final = Memory(None, None, *(MappingProxyType[str, float]({}) for _ in range(3)))
+_NOTHING: Final = Memory(None, None, *(MappingProxyType[str, Any]({}) for _ in range(3)))
 _OLDEST_FIRST: Final = (_Q["events_of_call"], _Q["events_of_run"], _Q["events"])
 _NEWEST_FIRST: Final = (_Q["newest_of_call"], _Q["newest_of_run"], _Q["newest"])
 _SMALL: Final = 4096
@@ -302,7 +302,7 @@ def _recall(
         else:
             row = first(db, _Q["last_held_of"], (tenant, key, *caller_key(*who)))
         held = None if row is None else held_from(row)
-    counters: tuple[dict[str, float], ...] = ({}, {}, {})
+    counters: tuple[dict[str, Any], ...] = ({}, {}, {})
     if spent:
         for kind, name, value in db.execute(
             _Q["recall_counters"], (tenant, run_id, tenant, tenant)

@@ -103,7 +103,7 @@ class ReadCache:
         """None for a run that is not there."""
         self.run_records: dict[TenantKey, RunRecord] = {}
         self.implicit_runs: dict[CallerKey, tuple[str, float]] = {}
-        self.counters: dict[CounterKey, float] = {}
+        self.counters: dict[CounterKey, int] = {}
         self.rates: dict[TenantKey, float] = {}
 
     @property
@@ -159,7 +159,7 @@ def load(cursor: sqlite3.Cursor, cache: ReadCache | None, keys: RowKeys, now: fl
     rows.now = now
     if keys.registry or keys.registry_change:
         if cache.epoch is None:
-            cache.epoch = int(_number(first(cursor, _Q["epoch"], ())))
+            cache.epoch = _number(first(cursor, _Q["epoch"], ()))
         rows.epoch = cache.epoch
     _load_implicit_runs(cursor, keys, rows)
     if keys.entries:
@@ -205,8 +205,8 @@ def _load_counters(cursor: sqlite3.Cursor, cache: ReadCache, keys: RowKeys, rows
         rows.rates.loaded[rate] = arrival
 
 
-def _number(row: DbRow | None) -> float:
-    return 0.0 if row is None else float(row[0])
+def _number(row: DbRow | None) -> Any:
+    return 0 if row is None else row[0]
 
 
 def _load_run(cursor: sqlite3.Cursor, cache: ReadCache, where: TenantKey) -> RunProgress | None:
@@ -295,7 +295,7 @@ def _write_counters(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows) -> Non
     _put(cursor, _Q["spend"], counters)
     _put(cursor, _Q["arrive"], rates)
     for counter, spent in rows.counters.changes.items():
-        cache.counters[counter] = spent or 0.0
+        cache.counters[counter] = spent or 0
     for rate, arrival in rows.rates.changes.items():
         cache.rates[rate] = arrival or 0.0
 

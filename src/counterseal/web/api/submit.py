@@ -87,6 +87,9 @@ class Submission(RequestBody):
     expected_version: str | Annotated[int, WHOLE] | None = Field(
         None, description="The version of the resource that the call is based on."
     )
+    tokens: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
+        None, description="Tokens that the model used for this call."
+    )
     configurable: JsonObject | None = Field(
         None, description="Values for the contract's config params."
     )
@@ -247,6 +250,7 @@ def _proposal(body: dict[str, Any], headers: Mapping[str, str]) -> Proposal:
         operation_id=submission.operation_id,
         trace=headers.get("traceparent"),
         expected_version=submission.expected_version,
+        tokens=submission.tokens,
         configurable=submission.configurable,
     )
 

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from counterseal.accounts import Role
 from counterseal.approvals.display import Part
 from counterseal.codes import Code
+from counterseal.contract.money import money_text
 from counterseal.operations.auditor import NOT_CAPTURED as _NOT_KEPT
 from counterseal.operations.auditor import NotKeptError
 from counterseal.views.base import WINDOWS
@@ -265,7 +266,8 @@ _BUDGETS: Final = {
     "writes": "Changes",
     "external": "Calls that reach others",
     "critical": "Critical changes",
-    "money": "Cost",
+    "tokens": "Tokens of the model",
+    "tokens.repairs": "Tokens of the model, for repairs",
     "retries": "Retries",
     "seconds": "Seconds since its start",
 }
@@ -280,6 +282,11 @@ def _budget(row: BudgetRow) -> dict[str, Any]:
     if of_tool or of_effect:
         subject = row.name[len("tool/") :] if of_tool else row.name[len("effect.") :]
         title = f"Calls of {subject}" if of_tool else f"Calls with the effect {subject}"
+    if row.currency:
+        kind, key = row.name.split(".")[0], row.name[row.name.index(".") + 1 : -4]
+        what = "Money spent" if kind == "money" else "Cost"
+        subject = " of ".join(reversed([part.replace(":", " ") for part in key.split(".")]))
+        title = what if key in ("run", "day") else f"{what}, {subject}"
     hint: list[Part] = []
     if full and row.limit_from is not None:
         hint.append(Part("Used up. " if row.limit else "Nothing is granted. "))
@@ -291,6 +298,13 @@ def _budget(row: BudgetRow) -> dict[str, Any]:
         "title": title,
         "of_tool": of_tool,
         "share": share,
+        "spent": _amount(row.spent, row.currency),
+        "limit": "" if row.limit is None else _amount(row.limit, row.currency),
         "full": full,
         "hint": hint,
     }
+
+
+def _amount(number: float, currency: str | None) -> str:
+    """Return what was spent, or may be, as people read it."""
+    return money_text(round(number * 10**6), currency) if currency else f"{number:,.6g}"

@@ -121,7 +121,7 @@ WITH
   ),
   spent AS (
     UPDATE counters AS c SET spent = w.spent
-    FROM unnest($40::text[], $41::text[], $42::text[], $43::float8[])
+    FROM unnest($40::text[], $41::text[], $42::text[], $43::bigint[])
       AS w (tenant, run_id, name, spent)
     WHERE c.tenant = w.tenant AND c.run_id = w.run_id AND c.name = w.name
   ),
@@ -174,7 +174,7 @@ WHERE i.tenant = w.tenant AND i.agent = w.agent AND i.user_id = w.user_id;
 
 -- name: insert_counters
 INSERT INTO counters (tenant, run_id, name, spent, day)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::float8[], $5::bigint[])
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])
 ON CONFLICT DO NOTHING;
 
 -- name: insert_rates

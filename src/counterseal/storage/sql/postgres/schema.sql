@@ -55,7 +55,7 @@ CREATE TABLE counters (
   tenant TEXT COLLATE "C" NOT NULL,
   run_id TEXT COLLATE "C" NOT NULL,  -- '' stands for the tenant itself
   name TEXT COLLATE "C" NOT NULL,
-  spent DOUBLE PRECISION NOT NULL,
+  spent BIGINT NOT NULL,           -- calls, tokens; money in millionths of its unit
   day BIGINT,                        -- the day that a tenant's counter is for; NULL: for ever
   PRIMARY KEY (tenant, run_id, name)
 ) WITH (fillfactor = 50);            -- changed with every call: room beside each row keeps that cheap

@@ -54,7 +54,7 @@ CREATE TABLE counters (
   tenant TEXT NOT NULL,
   run_id TEXT NOT NULL,              -- '' stands for the tenant itself
   name TEXT NOT NULL,
-  spent REAL NOT NULL,
+  spent INTEGER NOT NULL,          -- calls, tokens; money in millionths of its unit
   PRIMARY KEY (tenant, run_id, name)
 ) WITHOUT ROWID;
 
