@@ -42,13 +42,13 @@ def node() -> Path:
 
 @cache
 def node_packages() -> Path:
-    """The folder that holds the packages; whoever comes first installs them."""
+    """The folder that holds the packages; the first caller installs them."""
     names = ("package.json", "package-lock.json")
     wanted = hashlib.sha256(b"\0".join((_MANIFESTS / one).read_bytes() for one in names))
     folder = _INSTALLED / wanted.hexdigest()[:16]
     if not folder.exists():
         with _alone():
-            if not folder.exists():  # somebody else may have been first
+            if not folder.exists():  # another process may have been first
                 _install(folder, names)
     return folder / "node_modules"
 

@@ -1,8 +1,8 @@
-"""Holds a Postgres server for as long as somebody uses it: a program of its own, without threads.
+"""Holds a Postgres server for as long as a process uses it: a program of its own, without threads.
 
     python postgres_holder.py FOLDER SIGN SETTING=VALUE…
 
-Started by `postgres_server`. Whoever uses the server keeps a connection to the socket `users` in
+Started by `postgres_server`. A user of the server keeps a connection to the socket `users` in
 the folder, over which it is told the server's URL and may ask to have it stopped, killed or
 started. When the last one is closed, the server and the folder go, and the file that names it.
 """
@@ -53,7 +53,7 @@ def locked(sign: Path) -> Iterator[TextIO]:
 
 
 class _Postgres:
-    """The server's files and its process. Root can't run it, and is nobody for that."""
+    """The server's files and its process. Root can't run it; the user `nobody` does."""
 
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self.folder = folder
@@ -162,7 +162,7 @@ def _programs(folder: Path, user: str | None) -> Path:
 
 
 def _hold(folder: Path, sign: str, settings: dict[str, str]) -> None:
-    """Serve whoever connects, until nobody is left."""
+    """Serve all connections until the last one is closed."""
     postgres = _Postgres(folder, settings)
     door = socket.socket(socket.AF_UNIX)
     users: dict[socket.socket, Any] = {}
@@ -218,7 +218,7 @@ def _serve(door: socket.socket, users: dict[socket.socket, Any], postgres: _Post
                 try:
                     doing[asked]()
                     _tell(users[user], "done")
-                except Exception as error:  # noqa: BLE001 - told to whoever asked
+                except Exception as error:  # noqa: BLE001 - sent to the process that asked
                     _tell(users[user], f"failed: {error}")
 
 

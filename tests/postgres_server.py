@@ -1,13 +1,13 @@
-"""A real Postgres for tests and benchmarks: started here, by nobody's leave, and never left behind.
+"""A real Postgres for tests and benchmarks: started here, and never left behind.
 
     base_url = shared()                  # one for all test processes of a run
     url = fresh_database(base_url)       # a new database with today's schema
     with borrowed_database() as url:     # an empty one, which is used again afterwards
     with private_server() as server:     # one to be stopped, killed and started: server.kill()
 
-A small process of its own (`postgres_holder`) starts the server and holds it. Whoever uses it keeps
-a connection to that process; when the last one is closed, by will or because its owner was killed,
-the server and its folder go. `COUNTERSEAL_TEST_POSTGRES`, the URL of somebody who may make
+A small process of its own (`postgres_holder`) starts the server and holds it. A user keeps a
+connection to that process; when the last one is closed, on purpose or because its owner was killed,
+the server and its folder go. `COUNTERSEAL_TEST_POSTGRES`, the URL of a role that may make
 databases, is used instead where it is set.
 """
 
@@ -53,13 +53,13 @@ _HELD: list[Server] = []
 
 @contextmanager
 def server() -> Iterator[str]:
-    """The same for as long as it is used: somebody else may hold it longer."""
+    """The URL of the shared server, as a context."""
     yield shared()
 
 
 @contextmanager
 def private_server(**settings: str) -> Iterator[Server]:
-    """A server that nobody else uses, with settings of its own."""
+    """A private server with settings of its own."""
     folder = Path(tempfile.mkdtemp(prefix="counterseal-postgres-"))
     mine = _started(folder, settings)
     try:
@@ -69,7 +69,7 @@ def private_server(**settings: str) -> Iterator[Server]:
 
 
 class Server:
-    """A connection to whoever holds a server."""
+    """A connection to the process that holds a server."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -77,7 +77,7 @@ class Server:
         self.url = self._told()
 
     def stop(self) -> None:
-        """Shut it down: whoever is connected is told, and what they did not commit is undone."""
+        """Shut it down: clients are told, and what they did not commit is undone."""
         self._ask("stop")
 
     def kill(self) -> None:
@@ -131,7 +131,7 @@ def bare_database(base_url: str | None = None) -> str:
 
 
 def drop_database(url: str, base_url: str | None = None) -> None:
-    """Remove it, whoever is still connected."""
+    """Remove it, also while clients are connected."""
     name = urlsplit(url).path.strip("/")
     execute(base_url or shared(), f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
@@ -154,7 +154,7 @@ _FREE: list[str] = []
 
 
 def execute(url: str, statements: str) -> list[Any]:
-    """Run statements as somebody else would; from anywhere, an event loop too."""
+    """Run statements on a connection of their own; works inside an event loop too."""
 
     async def run() -> list[Any]:
         import asyncpg
@@ -202,9 +202,9 @@ STUCK = (
     "SELECT pid FROM pg_stat_activity"
     " WHERE wait_event_type = 'Lock' AND datname = current_database()"
 )
-"""Finds whoever stands still before a lock in a database."""
+"""Finds sessions that wait for a lock in a database."""
 AWAITED = "SELECT key FROM ledger WHERE awaited"
-"""Finds entries that somebody waits for."""
+"""Finds entries that have a waiter."""
 
 
 @cache
@@ -309,4 +309,4 @@ def _started(folder: Path, settings: dict[str, str], sign: Path | None = None) -
 
 
 _HOLDERS: list[subprocess.Popen[bytes]] = []
-"""Kept, so that nobody complains of a process that is still running."""
+"""Kept, so that Python does not warn of a process that is still running."""

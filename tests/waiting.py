@@ -23,7 +23,7 @@ BETWEEN_LOOKS = 0.005
 
 
 async def until(condition: Callable[[], Any], what: str = "") -> Any:
-    """Wait until a condition is true, whoever brings it about, and return its value."""
+    """Wait until a condition is true, and return its value."""
     deadline = time.monotonic() + PATIENCE
     while True:
         value = condition()

@@ -1,4 +1,4 @@
-"""An environment that has the built wheel, and no checkout: what somebody who installs it has.
+"""An environment that has the built wheel, and no checkout: what a user who installs it has.
 
 `python -m tests.wheel_tools` makes it before the tests begin, because it fetches packages: the
 wheel with the extra that the demo names, and the third-party server that the README puts behind the
@@ -26,7 +26,7 @@ _BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "src")
 
 
 def wheel_python() -> Path:
-    """The interpreter of the environment; whoever comes first makes it."""
+    """The interpreter of the environment; the first caller makes it."""
     _HOME.mkdir(parents=True, exist_ok=True)
     with (_HOME / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -42,7 +42,7 @@ def quick() -> int:
     """Run the quick tests on the wheel, from a folder in which no `src` lies."""
     with tempfile.TemporaryDirectory() as folder:
         there, env = Path(folder) / "there", Path(folder) / "env"
-        Path(folder).chmod(0o755)  # Postgres is started by somebody who may do less
+        Path(folder).chmod(0o755)  # Postgres runs as a user with fewer rights
         _make(env, "[all,dev]", [])
         for name in ("tests", "docs", "examples", "benchmarks"):
             shutil.copytree(ROOT / name, there / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -36,7 +36,7 @@ async def bank(tmp_path):
 
 @asynccontextmanager
 async def client_of(bank, name=None, **options):
-    """Somebody's HTTP client, signed in where a name is given."""
+    """An HTTP client, signed in as a user where a name is given."""
     async with httpx.AsyncClient(
         base_url=bank.url, timeout=PATIENCE, verify=False, **options
     ) as client:

@@ -4,7 +4,7 @@
         await works.call("read_gauge", {"gauge": "g1"})
         ...  # works.url is where the console is
 
-Everybody's password is PASSWORD. `root` operates everywhere, `olga` operates `acme`, `vic` looks
+Every password is PASSWORD. `root` operates everywhere, `olga` operates `acme`, `vic` looks
 there, `zed` operates the other tenant.
 """
 
@@ -173,7 +173,7 @@ class Works:
         return await self.runtime.submit(asked, caller)
 
     async def stuck(self, part: str = "p-12", **more: Any) -> Any:
-        """A call of which nobody knows whether it took effect."""
+        """A call with an unknown outcome."""
         return await self.call("order_part", {"part": part}, **more)
 
     async def fail(self, key: str, why: str = "The note is not there.") -> None:

@@ -1,4 +1,4 @@
-"""The door: who gets in, how it is locked, and that nobody is led anywhere else."""
+"""Signing in: who gets in, how it is locked, and that no redirect leads to another site."""
 
 import re
 

@@ -4,8 +4,8 @@
         approval_id = await bank.notice()
         ...  # bank.url is where the console is
 
-Everybody's password is PASSWORD. `ann` and `bob` approve, `vic` looks, `eve` is of both tenants,
-`zed` of the other one only, `kim` has a role of the business.
+The password of all users is PASSWORD. `ann` and `bob` approve, `vic` looks, `eve` is of both
+tenants, `zed` of the other one only, `kim` has a role of the business.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Amount = Annotated[float, Field(description="In euros.")]
 
 
 class Bank:
-    """What the tools act on, and whoever calls them."""
+    """What the tools act on, and the calls that are made."""
 
     def __init__(self, runtime, people, broker, clock):
         self.runtime = runtime
@@ -76,7 +76,7 @@ class Bank:
         return await self.ask("close_account", {"account": account}, **more)
 
     async def refund(self, amount=250.0, **more):
-        """Takes somebody of compliance, who says why."""
+        """Takes an approver with the role compliance, who says why."""
         arguments = {"order": "ord_88", "amount": amount}
         origins = {"/order": "user", "/amount": "untrusted"}
         return await self.ask("refund", arguments, origins=origins, **more)

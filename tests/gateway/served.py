@@ -3,7 +3,7 @@
     async with serving(desk.tools) as served, served.client(mode) as client:
         result = await client.call_tool("add", {"a": 1, "b": 2})
 
-Everybody comes with an API key of their own: `served.client(mode, ANN)` is another caller.
+Each principal has an API key of its own: `served.client(mode, ANN)` is another caller.
 """
 
 from __future__ import annotations

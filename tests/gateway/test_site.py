@@ -1,4 +1,4 @@
-"""The whole site: what holds for every path of it, whoever answers."""
+"""The whole site: what holds for every path."""
 
 from __future__ import annotations
 

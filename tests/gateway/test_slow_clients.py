@@ -1,4 +1,4 @@
-"""Slow clients, and those who say to be somebody else, at the server itself."""
+"""Slow clients, and clients that claim another address, at the server itself."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def ring(folder):
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory):
-    """Keys of somebody else."""
+    """Keys of another issuer."""
     return key_ring(tmp_path_factory.mktemp("stranger") / "keys")
 
 
@@ -85,7 +85,7 @@ async def open_office(office, clock, ring, path):
 
 @pytest.fixture
 def write(path):
-    """Somebody who can write to the database."""
+    """An attacker who can write to the database."""
 
     def write(approval_id, **values):
         given = [json.dumps(v) if isinstance(v, dict | list) else v for v in values.values()]
@@ -242,7 +242,7 @@ OTHER = {
 
 @pytest.mark.parametrize("why", OTHER)
 async def test_a_token_for_anything_else_is_refused(open_office, office, write, ring, why):
-    """As if somebody had a key who signs the wrong things."""
+    """As if an attacker had a key and signed the wrong claims."""
     runtime = await open_office()
     held = await approved(runtime)
     write(held.approval_id, token=issue(claims_of(held, **OTHER[why]), ring))

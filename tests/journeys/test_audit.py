@@ -1,4 +1,4 @@
-"""Somebody with the database, and without the key, tries to change what is on record."""
+"""An attacker with the database, and without the key, tries to change what is on record."""
 
 import asyncio
 import contextlib

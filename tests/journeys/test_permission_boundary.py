@@ -1,4 +1,4 @@
-"""Agents, users and tenants: what one may do, and that nobody learns of another's existence."""
+"""Agents, users and tenants: what each may do, and that none learns of another's existence."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Deadlines, attempts and what nobody knows: a charge must never be made twice by guessing."""
+"""Deadlines, attempts and unknown outcomes: a charge must never be made twice by guessing."""
 
 import asyncio
 import itertools

@@ -59,7 +59,7 @@ BACK_ENDS = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
 
 
 def _marked(name):
-    """Postgres is a server that has to start, so it is left out while somebody works."""
+    """Postgres is a server that has to start, so it is left out by `--quick`."""
     return pytest.param(name, marks=[pytest.mark.slow] if name == "postgres" else [])
 
 
@@ -160,7 +160,7 @@ class Make:
         return entry._replace(**{**values, **more})
 
     def unknown(self, entry, **more):
-        """An entry of which nobody knows what became."""
+        """An entry with an unknown outcome."""
         values = {"status": EntryStatus.PENDING, "observation": None, "unknown_since": NOW}
         return self.done(entry, **{**values, "phase": Phase.UNKNOWN, **more})
 

@@ -33,7 +33,7 @@ def sqlite():
         yield f"sqlite:///{folder}/store.db"
 
 
-DURABLE = {"sqlite": (sqlite, 60), "postgres": (borrowed_database, 15)}
+DURABLE = {"sqlite": (sqlite, 30), "postgres": (borrowed_database, 15)}
 """Name to a context that gives the URL of an empty store, and to how many examples are tried."""
 
 FOREVER = 3600.0

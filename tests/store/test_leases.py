@@ -1,4 +1,4 @@
-"""Leases: for how long an entry is somebody's, and who gets it afterwards.
+"""Leases: for how long a worker holds an entry, and which one gets it afterwards.
 
 No test waits for a lease to end: one of no seconds is over at once, and a long one does not end.
 """

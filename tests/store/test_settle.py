@@ -1,4 +1,4 @@
-"""Settlement: the outcome of an execution, written once by whoever holds the entry."""
+"""Settlement: the outcome of an execution, written once by the holder of the entry."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

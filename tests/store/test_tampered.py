@@ -1,4 +1,4 @@
-"""What somebody has done to a store behind its back: it is handed out, so that it can be found."""
+"""Rows that were changed behind a store's back are handed out, so that the change can be found."""
 
 import sqlite3
 from contextlib import closing
@@ -50,7 +50,7 @@ async def store(url):
 
 @pytest.fixture
 def tamper(url):
-    """Runs a statement as somebody does who can write to the store."""
+    """Runs a statement as an attacker does who can write to the store."""
 
     def tamper(statement):
         if url.startswith("sqlite:"):

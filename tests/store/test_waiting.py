@@ -1,4 +1,4 @@
-"""Waiting until nobody holds an entry, or until a request is decided."""
+"""Waiting until an entry has no lease, or until a request is decided."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Checking the chain: nobody without a key changes sealed history unseen, and nobody is blamed."""
+"""Checking the chain: sealed history can't be changed unseen without a key."""
 
 import json
 import os

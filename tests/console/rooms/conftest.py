@@ -1,4 +1,4 @@
-"""The plant in the bank's place, so that everybody's browsers and clients go there."""
+"""The plant in the bank's place, so that all browsers and clients go there."""
 
 import pytest
 

@@ -31,7 +31,7 @@ FAILURES = {
         "wrong type": "a_value_of_a_wrong_type_is_told_by_its_field",
         "missing field": "a_field_that_is_missing_is_named",
         "out of range": "a_value_out_of_range_is_refused",
-        "undeclared field": "a_field_that_nobody_declared_is_refused",
+        "undeclared field": "an_undeclared_field_is_refused",
         "missing scope": "an_agent_without_the_scope_is_refused",
         "no grant": "an_agent_without_a_grant_is_refused",
         "kill switch": "a_kill_switch_stops_each_tool_and_a_reason_is_kept",
@@ -40,14 +40,14 @@ FAILURES = {
         "budget spent": "a_budget_of_a_run_is_an_end",
     },
     ("all", "test_two_offices.py"): {
-        "other tenant": "a_case_of_the_other_office_answers_like_one_that_nobody_has",
+        "other tenant": "a_case_of_the_other_office_is_answered_like_an_unknown_one",
     },
     ("reads", "test_reading.py"): {
-        "unknown case": "a_case_that_nobody_has_is_told_in_words",
+        "unknown case": "an_unknown_case_is_reported_in_words",
         "timeout": "a_database_that_does_not_answer_is_a_timeout_and_then_it_goes_on",
     },
     ("fetch_policy_excerpt", "test_reading.py"): {
-        "unknown policy": "a_policy_that_nobody_has_is_told_in_words",
+        "unknown policy": "an_unknown_policy_is_reported_in_words",
     },
     ("search_case_evidence", "test_reading.py"): {
         "injected text": "a_demand_in_the_evidence_comes_as_untrusted_data",
@@ -70,11 +70,11 @@ FAILURES = {
         "approving by text": "no_words_in_the_evidence_or_in_a_reason_approve_anything",
     },
     ("send_approved_notice", "test_sending.py"): {
-        "unapproved": "nothing_is_sent_that_nobody_approved",
+        "unapproved": "nothing_is_sent_without_an_approval",
         "rejected": "a_rejected_notice_is_not_sent_and_the_agent_reads_why",
         "one of two approvals": "a_penalty_takes_two_people",
         "attacker's address": "an_address_outside_of_the_register_is_against_policy",
-        "wrong recipient": "the_mailbox_of_another_company_is_refused_before_anybody_is_asked",
+        "wrong recipient": "the_mailbox_of_another_company_is_refused_without_a_request",
         "duplicate": "asked_for_often_it_goes_out_once",
         "answer lost": "an_answer_that_was_lost_is_found_in_the_books_of_the_mail_server",
         "timeout": "a_timeout_is_unknown_until_the_books_are_asked",

@@ -140,7 +140,7 @@ async def test_an_address_outside_of_the_register_is_against_policy(office, addr
     assert address not in {mail["recipient"] for mail in office.books.mails()}
 
 
-async def test_the_mailbox_of_another_company_is_refused_before_an_approval_is_requested(office):
+async def test_the_mailbox_of_another_company_is_refused_without_a_request(office):
     (planted,) = [one for one in PLANTED if one.kind == "invisible characters"]
     notice = await office.in_review(planted.case_id)
     seen = await office.send({**notice, "recipient": planted.address})

@@ -152,7 +152,7 @@ class Served:
         self.keys: dict[Any, str] = {}
 
     async def issue(self) -> None:
-        """Keys for everybody."""
+        """Keys for all users and agents."""
         operator, accounts = self.runtime.operator("tests"), self.people.accounts("tests")
         for who in (BOT, ANN, OTHER, STRANGER):
             self.keys[who], _ = await operator.issue_key(who, reason="for a test")
@@ -179,7 +179,7 @@ class Served:
         return self.by_key(who)
 
     async def signed_in(self, name: str) -> tuple[httpx.AsyncClient, str]:
-        """A browser of somebody who has signed in, and what its pages send back."""
+        """A browser of a user who has signed in, and what its pages send back."""
         found = await self.people.sign_in(name, PASSWORD, source="192.0.2.1")
         assert isinstance(found, tuple), found
         text, session = found

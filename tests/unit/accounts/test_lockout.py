@@ -1,4 +1,4 @@
-"""Lock-out: waits that grow, that nobody can make endless, and that tell nothing."""
+"""Lock-out: waits that grow, that are bounded, and that reveal nothing."""
 
 import pytest
 from hypothesis import given

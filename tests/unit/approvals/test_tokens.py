@@ -53,7 +53,7 @@ def ring(folder):
 
 @pytest.fixture(scope="module")
 def strange(tmp_path_factory):
-    """Keys of somebody else."""
+    """Keys of another issuer."""
     folder = tmp_path_factory.mktemp("keys") / "theirs"
     new_key(folder, Purpose.APPROVAL, TODAY)
     return KeyRing.load(folder)

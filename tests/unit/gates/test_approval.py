@@ -1,4 +1,4 @@
-"""The approval gate: if somebody must say yes, has somebody?"""
+"""The approval gate: a call that needs an approval runs only with one."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Operators' changes: stored first, on record, and replayed by whoever shares the store."""
+"""Operators' changes: stored first, on record, and replayed by every process on the store."""
 
 import asyncio
 import json
@@ -163,7 +163,7 @@ async def test_who_was_slower_is_judged_by_what_the_faster_one_left(here, there)
 
 
 class Overrun(MemoryStore):
-    """Somebody else is always faster."""
+    """Another writer is always faster."""
 
     async def change(self, number, what, events):
         taken = await super().change(number, {**what, "by": "u_2"}, events)

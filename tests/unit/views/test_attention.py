@@ -14,7 +14,7 @@ KEY = "call:stuck:u"
 
 @pytest.fixture
 async def stuck(office):
-    """A call of which nobody knows whether it took effect."""
+    """A call with an unknown outcome."""
     tool = fake_tool(
         "stuck", TimeoutError(), effect="draft", on_unknown="escalate", input_schema=EMPTY
     )
