@@ -12,14 +12,37 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import re2
 
 from counterseal.canonical import pointer
 from counterseal.observation.invisible import SUSPECT, neutralise
+from counterseal.observation.secret_formats import (
+    FORMATS,
+    SURE_WORDS,
+    UNSURE_WORDS,
+    is_identity,
+    looks_random,
+    telling,
+)
 
 # --- patterns of secrets and personal data --------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """A match of a rule's pattern, for a check that looks at more than the value."""
+
+    raw: bytes
+    start: int
+    first: int
+    """Where the value begins; what is between `start` and here is its name."""
+    last: int
+
+    @property
+    def value(self) -> str:
+        return self.raw[self.first : self.last].decode()
 
 
 class Rule(NamedTuple):
@@ -27,38 +50,29 @@ class Rule(NamedTuple):
     pattern: str
     """The RE2 pattern; `(?P<v>…)` marks the part to replace, if not the whole match."""
     hint: str
+    """An RE2 pattern that matches at least every JSON text whose value `pattern` matches."""
     check: Callable[[str], bool] | None = None
     within: Callable[[str], int] | None = None
     """Returns how many characters of a match to replace; 0 rejects the match."""
+    context: Callable[[Found], bool] | None = None
+    """Like `check`, for a check that looks around the value too."""
 
 
 _PLACEHOLDER = re.compile(
-    r"\$\{?\w+\}?|\{+[^{}]*\}+|<[^<>]*>|%\w+%|\*+|x{3,}|\.{3,}|…|\[[^\[\]]*\]", re.IGNORECASE
-)
-_WORDS = re.compile(
-    "string|password|secret|required|optional|none|null|true|false|undefined|example"
-    "|placeholder|hidden|masked|redacted",
+    r"\$\{?\w+\}?|\{+[^{}]*\}+|<[^<>]*>|%\w+%|\*+|x{3,}|\.{3,}|…|\[[^\[\]]*\]"
+    r"|(?:your|my|the|some|an?|example|sample|dummy|fake|test|insert|replace|change|enter|todo)[\W_].*"
+    r"|string|password|secret|token|key|required|optional|none|null|true|false|undefined|example"
+    r"|changeme|placeholder|hidden|masked|redacted",
     re.IGNORECASE,
 )
+_CODE = re.compile(r"(?:\$|process\.env|os\.environ|self\.|this\.|config\.|env\.|~?/|\./).*")
 
 
 def _is_value(text: str) -> bool:
     """Return whether a value is not a placeholder, a path, or the name of a type."""
-    return not (
-        _PLACEHOLDER.fullmatch(text)
-        or _WORDS.fullmatch(text)
-        or text.startswith(("/", "~/", "./", "process.env", "os.environ"))
-    )
-
-
-def _is_strong(text: str) -> bool:
-    """Return whether a value has more than letters, as prose and code words do."""
-    plain = text.rstrip(".,;:!?")
-    return _is_value(plain) and not re.fullmatch(r"[A-Za-z_.\-]*", plain)
-
-
-def _has_digit(text: str) -> bool:
-    return any(char.isdigit() for char in text)
+    if _PLACEHOLDER.fullmatch(text):
+        return False
+    return not _CODE.fullmatch(text) or (text[0] == "/" and looks_random(text.lstrip("/")))
 
 
 def _is_basic(text: str) -> bool:
@@ -70,25 +84,97 @@ def _is_basic(text: str) -> bool:
     return ":" in plain and plain.isprintable()
 
 
-_KEY_NAMES = (
-    r"passw(?:or)?d|passphrase|client[_-]?secret|app[_-]?secret|api[_-]?secret|secret"
-    r"|secret[_-]?(?:access[_-]?)?key"
-    r"|(?:api|access|private|account|encryption|signing)[_-]?key"
-    r"|(?:access|auth|refresh|bearer|session|csrf)[_-]?token"
+_BASE64 = re.compile(rb"[A-Za-z0-9+/=_\-]*")
+
+
+def _is_format(found: Found) -> bool:
+    """Return whether a match of a format is neither made of words nor part of a base64 text."""
+    value, raw = found.value, found.raw
+    if value == value.lower() and not _has_digit(value):
+        return False
+    before = raw[max(0, found.start - 24) : found.start]
+    if len(before) == 24 and _BASE64.fullmatch(before):
+        return False
+    behind = raw[found.last : found.last + 64]
+    return len(behind) < 64 or not _BASE64.fullmatch(behind)
+
+
+def _has_digit(text: str) -> bool:
+    return any(char.isdigit() for char in text)
+
+
+_BEFORE = re.compile(r"(?:[A-Za-z]{2,12} )?[\w.\-]*\Z", re.ASCII)
+
+
+def _is_named(found: Found) -> bool:
+    """Return whether a value behind a name is a secret: the better the name, the less it takes."""
+    raw, start = found.raw, found.start
+    lead, plain = raw[start : found.first].decode(), found.value.rstrip(".,;:!?*")
+    left = _BEFORE.search(raw[max(0, start - 40) : start].decode(errors="replace"))
+    name = (left.group() if left else "") + _NAME_END.sub("", lead, count=1)
+    sure = telling(name)
+    if not sure or not _is_value(plain):
+        return False
+    if sure == 1 or lead.rstrip(_AROUND).endswith((",", "(", "|")):
+        return looks_random(plain) and not (name.lower() == "key" and is_identity(plain))
+    if lead.endswith(('"', "'", "`")):
+        return plain.count(" ") < 2
+    if lead.endswith("="):
+        return looks_random(plain) or not _EXPRESSION.fullmatch(plain)
+    return len(plain) > 5 and not _WORDS.fullmatch(plain)
+
+
+_AROUND = "\"'`\\ \n\r\t"
+_EXPRESSION = re.compile(r"[A-Za-z_]\w*(?:[.(].*|_\w*)")
+_WORDS = re.compile(r"[A-Za-z_.\-/]*|\w+\(.*")
+_NAME_END = re.compile(r"[^\w.\-].*|[.\-]*\Z", re.DOTALL)
+_GAP = r"(?:\s|\\[nrt])"
+_QUOTES = r"[\"'`\\*]"
+_VALUE_OF = rf"{_QUOTES}*,?{_GAP}+{_QUOTES}*value{_QUOTES}*{_GAP}*[:=]"
+_IS = (
+    rf"(?:{_QUOTES}*[\])]?{_GAP}*(?:=>|:=|==?|::?|->|%3[Dd]|→)[*_]*|{_VALUE_OF}"
+    rf"|{_QUOTES}*,?{_QUOTES}*value{_QUOTES}+{_GAP}*[:=]| (?:(?:for|of) [\w.\-]+ )?(?:is|was):?"
+    rf"|:{_GAP}*[\w<>?.]+{_GAP}*=|{_GAP}*\||\(|>"
+    rf"|{_QUOTES}+{_GAP}*,)"
 )
-_NAMES = rf"(?:{_KEY_NAMES}|pwd)"
-_NAME_HINT = (
-    r"(?i:passw|passphrase|pwd|secret|cookie"
-    r"|(?:api|access|private|account|encryption|signing)[_\-]?key"
-    r"|(?:access|auth|refresh|bearer|session|csrf)[_\-]?token)"
+"""The separator between a name and its value: in code, JSON, quoted JSON, XML and prose."""
+_SCHEME = r"(?:(?i:bearer|basic|token|bot|apikey|ssws)\s+)?"
+_TAIL = r"[\w.\-]*"
+_NAME = rf"(?i:{SURE_WORDS}|{UNSURE_WORDS}){_TAIL}"
+_SURE_HINT = rf"(?i:{SURE_WORDS}){_TAIL}{_IS}"
+_WORD = r"[^\s\"'`,;&<>{}()\[\]\\]"
+
+
+def _named(opening: str, value: str, closing: str = "") -> Rule:
+    pattern = rf"(?i:{SURE_WORDS}){_TAIL}{_IS}{_GAP}*{opening}{_SCHEME}(?P<v>{value}){closing}"
+    return Rule("password", pattern, _SURE_HINT, context=_is_named)
+
+
+_COUNT = re.compile(r"\{(\d+)(?:,\d*)?\}")
+
+
+def _format(name: str, pattern: str, check: Callable[[str], bool] | None = None) -> Rule:
+    """Return the rule of a format, at the start of a word unless nothing else looks like it.
+
+    Its hint counts less far, which keeps the search small, and takes the `n` of an escaped newline
+    for the end of a word.
+    """
+    short = _COUNT.sub(lambda m: "{6,}" if int(m[1]) > 6 else m[0], pattern).replace(r"\b", "")
+    if name in _UNMISTAKABLE:
+        return Rule(name, pattern, short, check, context=_is_format)
+    word, hint = rf"\b(?:{pattern})", rf"{_WORD_START}(?:{short})"
+    return Rule(name, word, hint, check, context=_is_format)
+
+
+_WORD_START = r"(?:\b|\\[nt])"
+_UNMISTAKABLE = (
+    "aws-access-key", "github-token", "gitlab-token", "npm-token", "slack-token", "stripe-key",
+    "password-hash",
+)  # fmt: skip
+_PREFIXED = (
+    r"(?:[a-z][a-z0-9]{1,14}[_\-](?:live|prod|sk|pat|apikey|api_key|token|tok|secret)[_\-][\w\-]{20,}"
+    r"|sk[_\-][\w\-]{24,}|pat[_\-][A-Za-z0-9]{24,})"
 )
-_SECRET_KEY = re.compile(
-    rf"(?:[\w.-]*[_.-])?(?:{_KEY_NAMES}|pwd)|(?:proxy-)?authorization|(?:set-)?cookie",
-    re.IGNORECASE,
-)
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_IS = r"[\"'\\]{0,4}\s*(?:=>|:=|==?|:)\s*"
-"""The separator between a name and its value, also in JSON and in quoted JSON."""
 
 SECRETS = (
     Rule(
@@ -98,50 +184,14 @@ SECRETS = (
         r"-----BEGIN ",
     ),
     Rule(
-        "aws-access-key", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16,}", r"A(?:KI|SI|BI|CC)A[A-Z0-9]{16}"
+        "private-key",
+        r"-----BEGIN OpenVPN Static key V1-----[0-9A-Fa-f\s\\nr]{16,}"
+        r"|Private-Lines: \d+\s[A-Za-z0-9+/=\s]{16,}|LS0tLS1CRUdJTi[A-Za-z0-9+/]{0,20}"
+        r"(?:QUklWQVRF|BSSVZBVE|UFJJVkFUR)[A-Za-z0-9+/=]{16,}",
+        r"-----BEGIN |Private-Lines|LS0tLS1CRUdJTi",
     ),
-    Rule(
-        "github-token",
-        r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}",
-        r"gh[pousr]_|github_pat_",
-    ),
-    Rule("npm-token", r"npm_[A-Za-z0-9]{36}", r"npm_"),
-    Rule("hugging-face-token", r"\bhf_[A-Za-z0-9]{30,}", r"hf_[A-Za-z0-9]{30}"),
-    Rule(
-        "sendgrid-key", r"\bSG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}", r"SG\.[A-Za-z0-9_\-]{16}"
-    ),
-    Rule(
-        "gitlab-token",
-        r"gl(?:pat|ptt|rt|dt|ft|soat|agent|cbt|imt|oas|rtr|ffct)-[A-Za-z0-9_\-]{20,}",
-        r"gl[a-z]{2,5}-[A-Za-z0-9_\-]{20}",
-    ),
-    Rule(
-        "slack-token",
-        r"xox[abceoprs](?:\.xox[a-z])?-[A-Za-z0-9\-]{10,}|xapp-\d-[A-Za-z0-9\-]{10,}"
-        r"|hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9+/]{20,}",
-        r"xox[abceoprs]|xapp-|hooks\.slack",
-    ),
-    Rule(
-        "stripe-key",
-        r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{24,}",
-        r"k_live_|k_test_|whsec_",
-    ),
-    Rule(
-        "anthropic-key",
-        r"sk-ant-[a-z]{3,8}[0-9]{2}-[A-Za-z0-9_\-]{20,}|\bsk-ant-[A-Za-z0-9_\-]{32,}",
-        r"sk-ant-",
-    ),
-    Rule(
-        "openai-key",
-        r"\bsk-(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_\-]{32,}|\bsk-[A-Za-z0-9]{32,}"
-        r"|sk-[A-Za-z0-9_\-]{20,}T3BlbkFJ[A-Za-z0-9_\-]{16,}",
-        r"sk-[A-Za-z0-9_\-]{32}",
-    ),
-    Rule(
-        "google-key",
-        r"\bAIza[0-9A-Za-z_\-]{35}|\bya29\.[0-9A-Za-z_\-]{20,}|GOCSPX-[0-9A-Za-z_\-]{20,}",
-        r"AIza|ya29\.|GOCSPX-",
-    ),
+    *(_format(name, pattern) for name, pattern, _ in FORMATS),
+    _format("prefixed-secret", _PREFIXED, looks_random),  # of any vendor whose prefix says it
     Rule(
         "jwt",
         r"eyJ[A-Za-z0-9_\-]{8,}\.(?:eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*)?"
@@ -150,45 +200,69 @@ SECRETS = (
     ),
     Rule(
         "authorization",
-        r"(?i:authorization)[\"']?\s*[:=]\s*[\"']?"
-        r"(?i:bearer|basic|token|digest|apikey|negotiate)\s+"
-        r"(?P<v>[A-Za-z0-9][A-Za-z0-9._~+/=\-]{5,})",
+        r"(?i:authorization)[\"'\\]{0,4}\s*[:=,]\s*[\"'\\]{0,4}"
+        r"(?i:bearer|basic|token|digest|apikey|negotiate|bot|ssws|splunk|key)[ \t=]+"
+        r"(?P<v>[A-Za-z0-9][A-Za-z0-9._~+/=:\-]{5,})",
         r"(?i:authorization)",
+        _is_value,
     ),
     Rule("bearer", r"(?i:\bbearer)\s+(?P<v>[A-Za-z0-9._~+/=\-]{20,})", r"(?i:bearer)", _has_digit),
     Rule("basic", r"(?i:\bbasic)\s+(?P<v>[A-Za-z0-9+/]{6,}={0,2})", r"(?i:basic)", _is_basic),
     Rule(
         "connection-string",
-        r"[A-Za-z][A-Za-z0-9+.\-]{1,30}://[^\s:@/?#\"'<>]{0,128}:(?P<v>[^\s/\"'<>]{1,256})@",
+        r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s:@/?#\"'<>]*:(?P<v>[^\s/\"'<>]+)@",
         r"://[^\s/\"]*@",
         _is_value,
     ),
     Rule(
-        "password",
-        rf'(?i:{_NAMES}){_IS}\\{{0,3}}"(?P<v>[^"]{{3,}}[^"\\])\\{{0,3}}"',
-        _NAME_HINT,
-        _is_value,
+        "connection-string",
+        r"[A-Za-z][A-Za-z0-9+.\-]*://(?P<v>[^\s:@/?#\"'<>]{12,})@",
+        r"://[^\s/\"]*@",
+        looks_random,
     ),
-    Rule("password", rf"(?i:{_NAMES}){_IS}'(?P<v>[^']{{4,}})'", _NAME_HINT, _is_value),
-    # Before the next rule: it accepts plain words too, where the context is an assignment.
+    Rule("connection-string", r"\w:(?P<v>[^\s:@/\"'<>]{4,})@(?:tcp|unix)\(", r"@(?:tcp|unix)\("),
+    Rule(
+        "signature",
+        r"[?&](?i:sig|signature|x-amz-signature|x-goog-signature|x-amz-security-token|hmac)"
+        r"=(?P<v>[\w%+/=\-]{16,})",
+        r"(?i:sig|signature|token|hmac)=",
+        looks_random,
+    ),
+    Rule(
+        "cookie",
+        r"(?i:\bcookie)[\"']?\s*:\s*[\"']?(?P<v>[\w.\-]+=[^\r\n\"']{4,})",
+        r"(?i:cookie)",
+        lambda value: any(map(looks_random, re.split("[=; ]+", value))),
+    ),
+    Rule(  # the command line: --api-key VALUE, ENV API_KEY VALUE
+        "password",
+        rf"(?:--|\b(?:ENV|setx|set) +)[\w.\-]*{_NAME} +[\"']?(?P<v>[^\s\"']{{6,}})",
+        rf"(?:--|(?:ENV|setx|set) +)[\w.\-]*{_NAME} ",
+        looks_random,
+    ),
+    Rule(  # .netrc
+        "password",
+        r"\blogin\s+\S+\s+password\s+(?P<v>[^\s\"']{4,})",
+        r"password",
+        _has_digit,
+    ),
     Rule(
         "password",
-        rf"(?i:{_NAMES})=(?P<v>[^\s\"',;&<>{{}}()\[\]]{{4,}})(?:[;&\r\n]|\z)",
-        _NAME_HINT,
+        r"\bcurl [^\n]*(?:-u|--user)[ =][\"']?[^\s:\"']+:(?P<v>[^\s\"']{4,})",
+        r"curl .*-u",
         _is_value,
     ),
+    _named(r'\\{0,3}"', r'[^"\n]{3,}?[^"\n\\]', r'\\{0,3}"'),
+    _named("'", r"[^'\n]{4,}?", "'"),
+    _named("`", r"[^`\n]{4,}?", "`"),
+    _named("", rf"{_WORD}{{4,}}"),
     Rule(
         "password",
-        rf"(?i:{_NAMES}){_IS}(?P<v>[^\s\"',;&<>{{}}()]{{6,}})(?:[\s\"',;&]|\z)",
-        _NAME_HINT,
-        _is_strong,
+        rf"(?i:{UNSURE_WORDS}){_TAIL}{_IS}{_GAP}*{_QUOTES}{{0,4}}{_SCHEME}(?P<v>{_WORD}{{8,}})",
+        rf"(?i:{UNSURE_WORDS}){_TAIL}{_IS}{_GAP}*\[?{_QUOTES}*{_SCHEME}{_WORD}{{8}}",
+        context=_is_named,
     ),
 )
-
-
-def secret_name(key: str) -> bool:
-    """Return whether a key's name says that its value is a secret."""
-    return _SECRET_KEY.fullmatch(_HUMP.sub("_", key)) is not None
 
 
 def _digits(text: str) -> list[int]:
@@ -292,6 +366,7 @@ NEUTRALISED = "neutralised"
 
 _DONE = re.compile(r"(?:\[redacted:[a-z_-]+\])+")
 _PASSES = 4
+_FAR = 16 * 1024
 _PLENTY = 64 * 1024 * 1024
 """Memory for the quick search's states; with too little it would miss matches."""
 Counts = dict[tuple[str, str], int]
@@ -308,38 +383,86 @@ class Redaction:
         return {"rule": self.rule, "pointer": self.pointer, "count": self.count}
 
 
+class _Search:
+    """Finds the first match of any rule; built when a text first looks as if it had one.
+
+    Where a match may begin is found by one small pattern, and which rule it is by a set of all
+    patterns from there. Together they would need too many states for random text.
+    """
+
+    __slots__ = ("_each", "_rules", "_starts", "_which")
+
+    def __init__(self, rules: tuple[Rule, ...], options: re2.Options) -> None:
+        self._rules = rules
+        starts = dict.fromkeys(
+            rf"\b{rule.hint.removeprefix(_WORD_START)}"
+            if rule.hint.startswith(_WORD_START)
+            else rule.hint
+            if rule.context is _is_format
+            else rule.pattern.replace("?P<v>", "?:")
+            for rule in rules
+        )
+        self._starts = re2.compile("|".join(f"(?:{p})" for p in starts).encode(), options).search
+        self._which = re2.Set.MatchSet(options)
+        for rule in rules:
+            self._which.Add(rule.pattern.replace("?P<v>", "?:"))
+        self._which.Compile()
+        self._each: dict[int, Any] = {}
+
+    def next(self, raw: bytes, position: int) -> tuple[Rule, Found] | int | None:
+        """Return the next match, or where to go on after a false start, or None at the end."""
+        match = self._starts(raw, position)
+        if match is None:
+            return None
+        start = match.start()
+        for i in sorted(self._which.Match(raw[start : start + _FAR]) or ()):
+            if i not in self._each:
+                self._each[i] = re2.compile(self._rules[i].pattern.encode())
+            rule, pattern = self._rules[i], self._each[i]
+            if found := pattern.match(raw, start):
+                accepted = _accepted(rule, Found(raw, start, *found.span(pattern.groups)))
+                if accepted:
+                    return rule, accepted
+        return _after(raw, start)
+
+
+def _accepted(rule: Rule, found: Found) -> Found | None:
+    value = found.value
+    if rule.within:
+        found = found._replace(last=found.first + rule.within(value))
+    if (
+        found.first == found.last
+        or _DONE.fullmatch(value)
+        or (rule.check and not rule.check(value))
+        or (rule.context and not rule.context(found))
+    ):
+        return None
+    return found
+
+
 class Redactor:
     """Redacts values with one combined pattern in linear time; built once per runtime."""
 
-    __slots__ = ("_inner", "_pattern", "_rules", "suspects")
+    __slots__ = ("_rules", "_search", "suspects")
 
     suspects: Callable[[bytes], Any]
-    """Return whether `redact` could find anything in the value of this JSON text.
+    """Return whether `redact` could find anything in a text, or in the value of this JSON text.
 
     One quick search, so that the common answer needs no walk.
     """
 
     def __init__(self, *, pii: Collection[str] = ()) -> None:
         self._rules = rules_for(pii)
-        named = (
-            f"(?P<r{i}>{rule.pattern.replace('?P<v>', f'?P<v{i}>')})"
-            for i, rule in enumerate(self._rules)
-        )
-        self._pattern = re2.compile("|".join(named).encode())
-        groups = self._pattern.groupindex
-        self._inner: tuple[tuple[Rule, int, int], ...] = tuple(
-            (rule, groups[f"r{i}".encode()], groups.get(f"v{i}".encode(), 0))
-            for i, rule in enumerate(self._rules)
-        )
         options = re2.Options()
-        options.never_capture = True
         options.max_mem = _PLENTY
-        hints = dict.fromkeys((*(rule.hint for rule in self._rules), SUSPECT))
+        options.log_errors = False
+        options.never_capture = True
         # A pattern set tells only whether there is a match, at a third of a search's cost.
         suspect = re2.Set.SearchSet(options)
-        suspect.Add("|".join(hints))
+        suspect.Add("|".join(dict.fromkeys((*(rule.hint for rule in self._rules), SUSPECT))))
         suspect.Compile()
         self.suspects = suspect.Match
+        self._search = cache(lambda: _Search(self._rules, options))
 
     def redact(self, value: Any) -> tuple[Any, tuple[Redaction, ...]]:
         """Return the redacted value and the list of redactions."""
@@ -364,7 +487,7 @@ class Redactor:
             here = at + pointer(shown)
             for (rule, _), count in key_counts.items():
                 counts[rule, here] = counts.get((rule, here), 0) + count
-            if secret_name(key) and _holds_something(item):
+            if (sure := telling(key)) and _holds_secret(key, item, sure):
                 counts["password", here] = counts.get(("password", here), 0) + 1
                 clean[shown] = "[redacted:password]"
             else:
@@ -379,7 +502,10 @@ class Redactor:
             before = self._secrets(text.encode(errors="surrogatepass"), at, counts)
             shown, changes = neutralise(before.decode(errors="surrogatepass"))
             counts[NEUTRALISED, at] = counts.get((NEUTRALISED, at), 0) + changes
-        return self._secrets(shown.encode(), at, counts).decode()
+        raw = shown.encode()
+        if not self.suspects(raw):
+            return shown
+        return self._secrets(raw, at, counts).decode()
 
     def _secrets(self, raw: bytes, at: str, counts: Counts) -> bytes:
         # The remaining text can form a new match with its new neighbours, so it is searched again.
@@ -394,27 +520,18 @@ class Redactor:
         """Redact a text once. Return None if there was nothing to redact."""
         pieces: list[bytes] = []
         end = position = 0
-        while match := self._pattern.search(raw, position):
-            rule, first, last = self._matched(match)
-            value = raw[first:last].decode()
-            if rule.within:
-                last = first + rule.within(value)
-            if first == last or _DONE.fullmatch(value) or (rule.check and not rule.check(value)):
+        search = self._search()
+        while (step := search.next(raw, position)) is not None:
+            if isinstance(step, int):
                 # A rejected match may overlap a valid one that starts inside it.
-                position = _after(raw, match.start())
+                position = step
                 continue
-            pieces += (raw[end:first], b"[redacted:%s]" % rule.id.encode())
+            rule, found = step
+            pieces += (raw[end : found.first], b"[redacted:%s]" % rule.id.encode())
             counts[rule.id, at] = counts.get((rule.id, at), 0) + 1
-            end = last
-            position = max(last, match.start() + 1)
+            end = found.last
+            position = max(end, found.start + 1)
         return b"".join((*pieces, raw[end:])) if pieces else None
-
-    def _matched(self, match: Any) -> tuple[Rule, int, int]:
-        for rule, whole, inner in self._inner:
-            if match.start(whole) >= 0:
-                group = inner or whole
-                return rule, match.start(group), match.end(group)
-        raise LookupError("a match belongs to none of the rules")
 
 
 def _after(raw: bytes, position: int) -> int:
@@ -433,12 +550,14 @@ def _unused(key: str, taken: Mapping[str, Any]) -> str:
     return shown
 
 
-def _holds_something(item: Any) -> bool:
-    """Return whether a value can be a secret: a text, a number, or a list of them."""
+def _holds_secret(key: str, item: Any, sure: int) -> bool:
+    """Return whether a value under a telling name can be a secret: a text, a number, a list."""
     if isinstance(item, bool) or item is None:
         return False
     if isinstance(item, str):
+        if sure == 1:
+            return looks_random(item) and not (key.lower() == "key" and is_identity(item))
         return item != "" and not _DONE.fullmatch(item)
     if isinstance(item, list | tuple):
-        return any(_holds_something(inner) for inner in item)
-    return isinstance(item, int | float)
+        return any(_holds_secret(key, inner, sure) for inner in item)
+    return sure == 2 and isinstance(item, int | float)

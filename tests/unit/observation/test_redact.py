@@ -1,5 +1,6 @@
 import base64
 import json
+import random
 import uuid
 
 import pytest
@@ -8,6 +9,16 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from counterseal.observation import Redaction, Redactor
+from tests.unit.observation.secret_samples import (
+    BARE,
+    PLAIN,
+    PREFIXED,
+    TELLING,
+    ids,
+    lines,
+    made,
+    planted,
+)
 
 SECRETS = Redactor()
 EVERYTHING = Redactor(pii=("email", "phone", "iban", "credit_card", "ssn", "ip_address"))
@@ -168,6 +179,11 @@ HARMLESS = [
     "The secret of good prose: short words. Secret: none.",
     "Two tokens per request; the key is in the drawer.",
     "eyJust kidding.",
+    "The token is base64-encoded, and the key is a 32-character string.",
+    'client = Client(api_key="your-api-key", token="<token>")',
+    "fields: ['username', 'password', 'repository']",
+    "--password TEXT  The password of the account. --token-file PATH",
+    "Press the Enter key: version 1.2.3 starts on 2026-03-01T10:00:00Z.",
 ]
 
 
@@ -180,6 +196,61 @@ def test_realistic_text_without_secrets_stays_as_it_is(text):
 def test_identifiers_hashes_numbers_and_dates_are_no_secrets(identifier, blob, number, moment):
     text = f"{identifier} {blob.hex()} {number} {moment.isoformat()} {uuid.UUID(int=1)}"
     assert SECRETS.redact(text) == (text, ())
+
+
+@pytest.mark.parametrize(
+    ("formats", "surroundings", "least"),
+    [(PREFIXED, BARE, 0.99), (PREFIXED, TELLING, 0.99), (PLAIN, TELLING, 0.98)],
+    ids=["a prefix alone", "a prefix and a name", "a name alone"],
+)
+def test_vendors_secrets_are_found_in_files_headers_urls_logs_and_prose(
+    formats, surroundings, least
+):
+    samples = list(planted(formats, surroundings))[::7]
+    missed = [text for _, _, secret, text in samples if secret in SECRETS.redact(text)[0]]
+    assert len(missed) <= (1 - least) * len(samples), missed[:20]
+
+
+KEYS = """token jwt session_id sessionId GITHUB_TOKEN PGPASSWORD api_key apiKey x-api-key
+clientSecret Cookie authToken id_token refreshToken private_key stripe_key
+credentials DB_PASS pass sid csrf_token encryptionKey license_key SECRET_KEY_BASE
+webhook_secret"""
+
+
+@pytest.mark.parametrize("key", KEYS.split())
+def test_secret_without_a_prefix_is_found_under_a_telling_key(key):
+    rng = random.Random(key)
+    samples = [made(line.split(" ", 1)[1], rng) for line in lines(PLAIN)]
+    missed = [secret for secret in samples if SECRETS.redact({key: secret})[0] == {key: secret}]
+    assert len(missed) <= 3, missed  # letters only, which may be a word
+
+
+def test_password_in_a_data_source_name_is_found():
+    given_data = {"dsn": "https://9a1b2c3d4e5f60718293a4b5c6d7e8f9@o1.ingest.sentry.io/2"}
+    assert "9a1b2c3d" not in str(SECRETS.redact(given_data)[0])
+    assert "tiger7" not in SECRETS.redact("scott:tiger7@tcp(db:3306)/shop")[0]
+
+
+def test_none_of_many_thousand_ids_hashes_and_images_is_altered():
+    altered = [text for text in list(ids(26))[::4] if SECRETS.redact(text) != (text, ())]
+    assert altered == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"next_page_token": "CAUQAA3f9a1b2c3d4e5f6", "token_count": 12, "max_tokens": 4096},
+        {
+            "idempotency_key": "9a1b2c3d4e5f6071",
+            "cache_key": "u:9a1b2c3d4e5f6071",
+            "key": "PROJ-12",
+        },
+        {"token": "quick", "start_offset": 4, "token_type": "bearer", "secret_name": "smtp1"},
+        {"key": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "keys": ["a", "b"], "session": "Monday 9:30"},
+    ],
+)
+def test_names_that_only_resemble_those_of_secrets_keep_their_values(value):
+    assert SECRETS.redact(value) == (value, ())
 
 
 PERSONAL = {
