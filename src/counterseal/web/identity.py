@@ -86,7 +86,9 @@ class _Verified(NamedTuple):
     key: Credential | None
     """The registry's record, which must still be the same; None for a token."""
     until: float
-    """When it has to be checked again."""
+    """When it expires."""
+    again_at: float = inf
+    """When it has to be checked again, by the monotonic clock, which nobody sets back."""
 
 
 class Verifier(TokenVerifier):
@@ -106,6 +108,7 @@ class Verifier(TokenVerifier):
         self._tokens: Tokens | None = None
         if access.oauth is not None:
             self._tokens = Tokens(access.oauth, self._resource, clock=runtime.clock, steady=steady)
+        self._steady = steady
         self._changes = RegistryFollower(runtime, steady)
         self._misses = RegistryFollower(runtime, steady)
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
@@ -158,7 +161,7 @@ class Verifier(TokenVerifier):
             return None
         key, runtime = verified.key, self._runtime
         in_force = key is None or runtime.registry.credential(key.key_id) is key
-        if in_force and runtime.clock() < verified.until:
+        if in_force and runtime.clock() < verified.until and self._steady() < verified.again_at:
             return verified.identity
         del self._verified[digest]
         return None
@@ -188,12 +191,12 @@ class Verifier(TokenVerifier):
         oauth = self._access.oauth
         if self._tokens is None or oauth is None:
             raise TokenRefusedError("not an API key, and no token issuer is configured")
-        began = self._runtime.clock()
+        again_at = self._steady() + _TOKEN_SECONDS
         token = await self._tokens.verify(text)
         identity = self._identity(
             token.principal, oauth.issuer, token.digest, token.subject, token.expires_at
         )
-        return _Verified(identity, None, min(token.expires_at, began + _TOKEN_SECONDS))
+        return _Verified(identity, None, token.expires_at, again_at)
 
     def _identity(
         self, principal: Principal, issuer: str, name: str, subject: str | None, until: int | None
