@@ -8,6 +8,7 @@ from pydantic import Field
 
 from counterseal import Grant, Invariant, Policy, Principal, Proposal, Runtime, tool
 from counterseal.codes import Code
+from counterseal.operations.approver import ApprovalError, Voter
 from counterseal.reconcile import Reconciler
 from counterseal.testing import FakeClock, approver, fake_tool, runtime_for
 
@@ -155,6 +156,24 @@ async def test_rule_that_only_allows_by_the_target_is_enough_after_the_probe():
     for balance, code in [(900, Code.SUCCESS), (400, Code.POLICY_VIOLATION)]:
         async with opened(Account(balance=balance).payer(), rules) as runtime:
             assert (await runtime.submit(pay(5), principal())).code is code
+
+
+async def test_policy_wants_one_approver_with_a_role_beside_any_other():
+    rule = {"id": "money", "then": "require_approval", "approvers": 2, "reason": "Money moves."}
+    policy = Policy.from_data({"rules": [{**rule, "including": ["compliance"]}]})
+    async with runtime_for(sender(), policy=policy) as runtime:
+        held = await runtime.submit(proposal("refund", cents=1), principal())
+        for name, role in (("ann", "approver"), ("ben", "approver"), ("carl", "compliance")):
+            person = Voter(user=name, tenant="acme", roles={role})
+            if name == "ben":
+                with pytest.raises(ApprovalError, match="role that may approve"):
+                    await runtime.approvals.decide(held.approval_id, person, "approve")
+            else:
+                packet = await runtime.approvals.decide(held.approval_id, person, "approve")
+        await Reconciler(runtime).once()
+        again = await runtime.submit(proposal("refund", cents=1), principal())
+    assert packet.status == "approved"
+    assert again.code is Code.SUCCESS
 
 
 UNLESS = {

@@ -35,6 +35,8 @@ class Terms:
     pattern: Pattern | None = None
     roles: frozenset[frozenset[str]] = frozenset()
     """An approver needs one role of each set."""
+    including: frozenset[frozenset[str]] = frozenset()
+    """At least one of the approvers needs one role of each set."""
     expires_after: int | None = None
     """Seconds that the request stays open."""
     then: Then | None = None
@@ -48,7 +50,10 @@ class Terms:
 
     def record(self) -> dict[str, Any]:
         """Return plain JSON data. Sets are sorted, so that equal terms have one form."""
-        return exported(self)
+        data: dict[str, Any] = exported(self)
+        if not self.including:
+            del data["including"]  # as in records of older versions, which do not know it
+        return data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +121,7 @@ def merged(demands: Iterable[Terms]) -> Terms:
             (one.pattern for one in terms if one.pattern), key=lambda one: one.rank, default=None
         ),
         roles=frozenset().union(*(one.roles for one in terms)),
+        including=frozenset().union(*(one.including for one in terms)),
         expires_after=min(
             (one.expires_after for one in terms if one.expires_after is not None), default=None
         ),
@@ -184,11 +190,13 @@ def who_may(demand: Demand, user: str | None) -> list[tuple[str, bool]]:
     if not consent:
         count = demand.approvers
         phrase = [("1 person" if count == 1 else f"{count} different people", False)]
-    for number, names in enumerate(sorted(sorted(names) for names in demand.roles)):
-        phrase.append((" with the role " if number == 0 else " and ", False))
-        for index, name in enumerate(names):
-            phrase += [(" or ", False)] * (index > 0)
-            phrase.append((name, True))
+    more = f", {'at least one of them ' if demand.approvers > 1 else ''}with the role "
+    for sets, first in ((demand.roles, " with the role "), (demand.including, more)):
+        for number, names in enumerate(sorted(sorted(names) for names in sets)):
+            phrase.append((first if number == 0 else " and ", False))
+            for index, name in enumerate(names):
+                phrase += [(" or ", False)] * (index > 0)
+                phrase.append((name, True))
     if user is not None and not consent:
         phrase += [(", but not ", False), (user, True)]
     if demand.justification_required:
@@ -315,7 +323,13 @@ def may_vote(
         return Objection.NOT_THE_USER if consent else Objection.REQUESTER
     if any(folded(vote.approver) == folded(voter.user) for vote in request.votes):
         return Objection.VOTED
-    return None if _has_roles(demand, voter.roles) else Objection.ROLE
+    counted = _counted(demand, request.votes, request.expires_at)
+    # The last place is for a person with the role that is still missing.
+    is_last = len({folded(vote.approver) for vote in counted}) + 1 >= demand.approvers
+    roles = [*(vote.roles for vote in counted), voter.roles]
+    if not _has_roles(demand, voter.roles) or (is_last and _missing(demand, roles)):
+        return Objection.ROLE
+    return None
 
 
 def eligible(people: Iterable[str], pattern: str, *, agent: str, user: str | None) -> bool:
@@ -359,14 +373,29 @@ def tally(demand: Demand, votes: Iterable[Vote], *, now: float, expires_at: floa
     in_time = [vote for vote in votes if vote.voted_at < expires_at]
     if any(vote.decision is Choice.REJECT for vote in in_time):
         return Tally.REJECTED
-    approved = {
-        folded(vote.approver)
-        for vote in in_time
-        if _has_roles(demand, vote.roles) and _justified(demand, vote)
-    }
-    if len(approved) >= demand.approvers:
+    counted = _counted(demand, in_time, expires_at)
+    enough = len({folded(vote.approver) for vote in counted}) >= demand.approvers
+    if enough and not _missing(demand, [vote.roles for vote in counted]):
         return Tally.APPROVED
     return Tally.WAITING if now < expires_at else Tally.EXPIRED
+
+
+def _counted(demand: Demand, votes: Iterable[Vote], expires_at: float) -> list[Vote]:
+    """Return the approvals that were cast in time and are valid."""
+    return [
+        vote
+        for vote in votes
+        if vote.decision is Choice.APPROVE
+        and vote.voted_at < expires_at
+        and _has_roles(demand, vote.roles)
+        and _justified(demand, vote)
+    ]
+
+
+def _missing(demand: Demand, roles: Iterable[frozenset[str]]) -> bool:
+    """Return whether none of these approvers has a role that one of them needs."""
+    held = frozenset().union(*roles)
+    return any(names.isdisjoint(held) for names in demand.including)
 
 
 def _has_roles(demand: Demand, roles: frozenset[str]) -> bool:

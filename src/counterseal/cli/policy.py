@@ -215,6 +215,7 @@ def _about(rule: PolicyRule) -> list[tuple[str, str]]:
         ("tools", ", ".join(rule.tools)),
         ("effects", ", ".join(rule.effects)),
         ("when", "" if rule.when.text == "true" else rule.when.text),
+        ("with", f"the role {' or '.join(rule.including)}" if rule.including else ""),
         ("instead", f"of {', '.join(rule.instead_of)}" if rule.instead_of else ""),
         ("reason", rule.reason),
         ("asked", "; ".join(approval_terms(rule.approval)) if rule.approval else ""),

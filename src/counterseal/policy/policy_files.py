@@ -48,7 +48,8 @@ Place = tuple[str | int, ...]
 
 _ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
 _RULE_FIELDS: Final = (
-    *("id", "when", "then", "reason", "approvers", "approval", "instead_of", "tools", "effects"),
+    *("id", "when", "then", "reason", "approvers", "including", "approval"),
+    *("instead_of", "tools", "effects"),
 )
 _WORD: Final = re.compile(r"[A-Za-z]\w*")
 MAX_REASON: Final = 500
@@ -167,6 +168,10 @@ def _read_rule(reader: Reader, item: Any, place: Place) -> PolicyRule | None:
     approval = _read_approval(reader, data, place, then)
     approvers = _read_approvers(reader, data, place, then, approval)
     tools = reader.texts(data, place, "tools")
+    including = reader.texts(data, place, "including")
+    if including and then in (PolicyVerdict.ALLOW, PolicyVerdict.DENY):
+        message = f"a rule with the verdict {then} needs no approval; remove it"
+        reader.problem((*place, "including"), message)
     instead_of = reader.texts(data, place, "instead_of")
     if instead_of and then is PolicyVerdict.DENY:
         message = "a rule that denies outranks the others anyway; remove instead_of"
@@ -180,6 +185,7 @@ def _read_rule(reader: Reader, item: Any, place: Place) -> PolicyRule | None:
         reason=reason,
         approvers=approvers,
         approval=approval,
+        including=including,
         instead_of=instead_of,
         tools=tools,
         effects=effects,

@@ -66,6 +66,8 @@ class PolicyRule:
     """How many people must approve; `contract`: the contract's number, at least one."""
     approval: ApprovalTerms | None = None
     """Pattern, roles and expiry of the approval, as far as the rule sets them."""
+    including: tuple[str, ...] = ()
+    """At least one of the approvers has one of these roles."""
     instead_of: tuple[str, ...] = ()
     """Rules that require approval and do not count where this one applies: "ask, unless …"."""
     tools: tuple[str, ...] = ()
@@ -102,6 +104,7 @@ class PolicyRule:
             "reason": self.reason,
             "approvers": self.approvers,
             **({"approval": how} if how else {}),
+            **({"including": list(self.including)} if self.including else {}),
             **({"instead_of": list(self.instead_of)} if self.instead_of else {}),
             "tools": list(self.tools),
             "effects": list(self.effects),
@@ -382,8 +385,9 @@ def _terms(rule: PolicyRule, contract: Mapping[str, Any]) -> Terms:
     """Return the approval terms of a rule for this contract."""
     own = rule.approvers
     approvers = max(1, contract["approvers"]) if own == "contract" else own
-    terms = section_terms(rule.approval, approvers=approvers, reason=rule.reason, rule=rule.id)
-    return merged([terms])
+    including = frozenset({frozenset(rule.including)} if rule.including else ())
+    about = {"including": including, "reason": rule.reason, "rule": rule.id}
+    return merged([section_terms(rule.approval, approvers=approvers, **about)])
 
 
 def _settle(rules: Iterable[_Live], known: Mapping[str, Any]) -> tuple[_Live, ...]:

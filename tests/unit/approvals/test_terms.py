@@ -109,7 +109,24 @@ def test_a_demand_is_read_back_as_it_was_written(made):
     import json
 
     assert Demand.from_record(json.loads(json.dumps(made.record()))) == made
-    assert set(made.record()) == {field.name for field in fields(made)}
+    assert {*made.record(), "including"} == {field.name for field in fields(made)}
+    assert ("including" in made.record()) == bool(made.including)
+
+
+def test_request_of_an_older_version_is_read_as_it_was_held():
+    held = strictest([Terms(approvers=2)])
+    assert "including" not in held.record()
+    assert Demand.from_record(held.record()) == held
+
+
+def test_role_that_one_approver_needs_is_kept_beside_those_that_each_needs():
+    one = Terms(approvers=2, including=frozenset({frozenset({"compliance"})}))
+    made = strictest([one, Terms(roles=frozenset({frozenset({"cfo"})}))])
+    assert (made.including, made.roles) == (one.including, {frozenset({"cfo"})})
+    said = "".join(text for text, _ in who_may(strictest([one]), "u_7"))
+    assert said == (
+        "2 different people, at least one of them with the role compliance, but not u_7"
+    )
 
 
 def test_terms_left_out_follow_from_the_number_of_approvers():

@@ -108,6 +108,18 @@ def test_an_approver_has_one_role_of_every_set(demand, roles, fits):
     assert objection is (None if fits else Objection.ROLE)
 
 
+def test_one_of_two_approvers_has_the_role_that_one_of_them_needs(demand):
+    two = demand(approvers=2, including=frozenset({frozenset({"compliance"})}))
+    carl = {"roles": frozenset({"compliance"})}
+    assert may_vote(two, request(), voter("u_8"), now=1) is None
+    assert may_vote(two, request(vote("u_8")), voter("u_9"), now=1) is Objection.ROLE
+    assert may_vote(two, request(vote("u_8")), voter("u_9", **carl), now=1) is None
+    assert may_vote(two, request(vote("u_8", **carl)), voter("u_9"), now=1) is None
+    assert counted(two, vote("u_8"), vote("u_9")) is Tally.WAITING
+    assert counted(two, vote("u_8"), vote("u_9", **carl)) is Tally.APPROVED
+    assert counted(two, vote("u_8"), vote("u_9", REJECT)) is Tally.REJECTED
+
+
 def test_a_voter_needs_a_name():
     for broken in ({"user": " "}, {"tenant": ""}, {"roles": [""]}):
         with pytest.raises(ValueError, match=next(iter(broken))):
