@@ -20,7 +20,7 @@ ASKED = (
 )
 KEPT = ("captured", "not_captured")
 """What an event tells of the proposal, and of its arguments."""
-KIND = ("mutates", "announced", "cost", "again", "system", "path", "gates", "config")
+KIND = ("mutates", "announced", "cost", "currency", "again", "system", "path", "gates", "config")
 """What every event may tell that answers a call."""
 END = (
     *KIND,
@@ -212,6 +212,7 @@ FIELDS = {
     "contract_hash": "the hash of the contract that decided",
     "corrections": "how many corrections were made to the arguments",
     "cost": "`cost_per_call` of the contract",
+    "currency": "the currency of the cost",
     "amount": "what the call spends, if its contract says so",
     "decision": "the vote",
     "definition": "the hash of what the upstream says of the tool",

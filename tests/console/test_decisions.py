@@ -45,6 +45,8 @@ async def credit(bank):
             "currency": "EUR",
         },
         expected={"status": "refunded", "currency": "EUR"},
+        spends={"amount": "/cents", "scale": 2, "currency": "EUR"},
+        money={"day": {"EUR": 5000}},
     )
     async def credit(invoice: Text, cents: Cents) -> dict[str, str]:
         """Pay money back."""
@@ -78,6 +80,17 @@ async def test_a_field_that_the_contract_does_not_name_is_not_said_to_stay(bank,
     assert "1 field expected to stay as it is currency EUR" in page
     assert "unchanged" not in page
     assert "as before" not in page
+
+
+async def test_amount_and_what_was_spent_are_on_packet_and_run_page(bank, ann, credit):
+    packet = said(await ann.get(f"/approvals/{credit}"))
+    assert "Amount 600.00 EUR" in packet
+    assert "0.00 EUR of 5,000.00 EUR spent before (tool.money.day.EUR)" in packet
+    await decided(ann, credit, choice="approve")
+    await Reconciler(bank.runtime).at_once()
+    run = said(await ann.get("/runs/run_1"))
+    assert "Money spent 600.00 EUR no limit" in run
+    assert "Money spent, tool credit 600.00 EUR 5,000.00 EUR" in run
 
 
 async def test_text_is_shown_as_text(bank, ann):

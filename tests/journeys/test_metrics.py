@@ -266,7 +266,9 @@ async def test_prometheus_gets_plain_lines_whatever_a_tenant_is_called(runtime):
     found, _ = await measured(runtime)
     text = prometheus([("acme", list(found.values())), (WICKED, list(found.values()))])
     samples = [line for line in text.splitlines() if not line.startswith("#")]
-    form = re.compile(r'counterseal_\w+\{tenant="(?:[^"\\\n]|\\.)*",window="1h"\} \S+')
+    form = re.compile(
+        r'counterseal_\w+\{tenant="(?:[^"\\\n]|\\.)*",window="1h"(?:,currency="USD")?\} \S+'
+    )
     assert len(samples) == 2 * 3 * 20
     assert all(form.fullmatch(line) for line in samples)
     heads = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]

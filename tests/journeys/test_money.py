@@ -1,5 +1,6 @@
 """Money through the public API: amounts, currencies, prices, policy, approval, tokens."""
 
+import time
 from types import SimpleNamespace
 from typing import Annotated
 
@@ -18,10 +19,13 @@ from counterseal import (
     Tenant,
     tool,
 )
+from counterseal.accounts import Person
 from counterseal.contract.money import AmountError, Spends, money_text
 from counterseal.errors import ContractError
 from counterseal.policy import Policy
 from counterseal.testing import FakeClock, MemoryStore, fake_tool, someone
+from counterseal.views.calls import RunViews, budget_lines
+from counterseal.views.metrics import metric_rows, prometheus
 from tests.store.test_money import NOON, pay, pays
 
 
@@ -200,7 +204,7 @@ async def test_approvers_see_the_amount_and_what_was_spent():
     packet = await runtime.approvals.get("acme", held.approval_id)
     assert packet.record()["spends"] == {
         "amount": "600.00 EUR",
-        "spent": ["tenant.money.day.EUR: 300.00 EUR of 1,000.00 EUR"],
+        "spent": ["300.00 EUR of 1,000.00 EUR spent before (tenant.money.day.EUR)"],
     }
 
 
@@ -261,3 +265,39 @@ def test_decimal_texts_and_fractions_are_exact():
     assert money_text(1_234_500_000, "EUR") == "1,234.50 EUR"
     assert money_text(5_000_000, "JPY") == "5 JPY"
     assert money_text(2_000, "EUR") == "0.002 EUR"
+
+
+async def test_costs_in_two_currencies_have_a_metric_each():
+    clock = FakeClock(NOON)
+    runtime = Runtime(MemoryStore(), clock=clock)
+    for name, currency, price in (("a", "EUR", 0.5), ("b", "JPY", 30)):
+        profile = {"cost_profile": {"cost_per_call": price, "currency": currency}}
+        made = fake_tool(name, runtime=profile, cost={"day": {currency: 1000}})
+        runtime.register(made.tool, grants=[Grant(agent="agent", tool=name)])
+        assert (await runtime.submit(Proposal(tool=name, arguments={}), someone())).ok
+    rows = await metric_rows(runtime.store, "acme", "24h", time.time() + 1)
+    costs = [row for row in rows if row.name == "tool_cost_per_successful_action"]
+    assert [(row.currency, row.numerator, row.denominator) for row in costs] == [
+        ("EUR", 0.5, 2),
+        ("JPY", 30, 2),
+    ]
+    text = prometheus([("acme", rows)])
+    assert 'action_numerator{tenant="acme",window="24h",currency="JPY"} 30\n' in text
+
+
+async def test_day_of_a_tenant_is_told_to_prometheus_with_its_limits():
+    runtime = opened(pays(), budgets=Budgets(money={"day": {"EUR": 50}, "agent": {"EUR": 20}}))
+    assert (await runtime.submit(pay(1, 1234), someone())).ok
+    rows = await RunViews(runtime, Person(name="ann", tenant="acme")).budgets("run_1")
+    shown = {(row.of, row.name): (row.spent, row.limit, row.limit_from) for row in rows}
+    assert shown["tenant", "money.day.EUR"] == (
+        12.34,
+        50,
+        "`money.day.EUR` of the tenant's budgets",
+    )
+    assert shown["tenant", "money.agent:agent.EUR"][1] == 20
+    assert shown["run", "money.run.EUR"][:2] == (12.34, None)
+    text = budget_lines({"acme": [row for row in rows if row.of == "tenant"]})
+    labels = '{tenant="acme",budget="money.day.EUR",currency="EUR"}'
+    assert f"counterseal_budget_spent{labels} 12.34" in text
+    assert f"counterseal_budget_limit{labels} 50\n" in text

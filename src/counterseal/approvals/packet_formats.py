@@ -171,7 +171,7 @@ def _amount(packet: Packet) -> Iterator[PacketLine]:
     """Yield what the call spends, and what was spent of each limit before."""
     if packet.amount:
         yield PacketLine((Part(packet.amount, value=True),))
-        yield from (PacketLine((Part(f"spent before, {visible(one)}"),)) for one in packet.spent)
+        yield from (PacketLine((Part(visible(one)),)) for one in packet.spent)
 
 
 def _arguments(packet: Packet, style: ValueStyle) -> Iterator[PacketLine]:

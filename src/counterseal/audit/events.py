@@ -181,13 +181,20 @@ def filed(kind: str, decision: str, body: Body) -> Filed:
     if counted is None:
         return None, None, None
     code, facts, cost = counted
-    return code, f"{kind} {code or '-'} {facts:d}", cost
+    # Costs are added up by tally, so that those of two currencies are never added up.
+    currency = "" if cost is None else f" {body.get('currency', '')}".rstrip()
+    return code, f"{kind} {code or '-'} {facts:d}{currency}", cost
 
 
 def read_tally(tally: str) -> tuple[str, str | None, int]:
     """Return the event type, the code and the facts of a tally."""
-    kind, code, facts = tally.split(" ")
+    kind, code, facts = tally.split(" ")[:3]
     return kind, None if code == "-" else code, int(facts)
+
+
+def currency_of(tally: str) -> str:
+    """Return the currency of the costs in a tally; empty if it is not known, or nothing cost."""
+    return "".join(tally.split(" ")[3:])
 
 
 def _plain(_decision: str, _body: Body) -> Counted:

@@ -294,7 +294,7 @@ def _spent(ctx: GateContext) -> Iterator[str]:
         if charge.counter.startswith("money.") and charge.limit < inf:
             counters = memory.run_counters if charge.of_run else memory.tenant_counters
             spent = charge.words(counters.get(charge.counter, 0))
-            yield f"{charge.budget}: {spent} of {charge.words(charge.limit)}"
+            yield f"{spent} of {charge.words(charge.limit)} spent before ({charge.budget})"
 
 
 def _origins(ctx: GateContext) -> dict[str, str]:

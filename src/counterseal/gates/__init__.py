@@ -92,8 +92,9 @@ def compile_record(
 
 def _event_facts(contract: Contract, *, announced: bool) -> dict[str, Any]:
     flags = {"mutates": contract.mutates, "announced": announced}
-    cost = contract.runtime.cost_profile.cost_per_call
-    return {name: True for name, value in flags.items() if value} | ({"cost": cost} if cost else {})
+    cost = contract.runtime.cost_profile
+    price = {"cost": cost.cost_per_call, "currency": cost.currency} if cost.cost_per_call else {}
+    return {name: True for name, value in flags.items() if value} | price
 
 
 def _runner(record: RegistryRecord, executor: Executor) -> Runner | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from math import isfinite
@@ -56,7 +56,7 @@ from counterseal.views.call_page import (
     last_event,
     without_decisions,
 )
-from counterseal.views.metrics import METRICS, PARTS, Span, Test, counted_events
+from counterseal.views.metrics import METRICS, PARTS, Span, Test, counted_events, label
 from counterseal.views.record import EventRow, event_row
 
 # --- searching calls ------------------------------------------------------------------------------
@@ -557,3 +557,23 @@ def _budget_rows(
             yield BudgetRow(
                 of=of, name=name, spent=amount, limit=limit, limit_from=source, currency=None
             )
+
+
+def budget_lines(budgets: Mapping[str, Sequence[BudgetRow]]) -> str:
+    """Return what tenants have spent of their budgets today in Prometheus' text format."""
+    lines: list[str] = []
+    for part, words in (("spent", "spent today, in UTC"), ("limit", "allowed a day")):
+        samples = [
+            (tenant, row, value)
+            for tenant, rows in budgets.items()
+            for row in rows
+            if (value := getattr(row, part)) is not None
+        ]
+        if samples:
+            lines.append(f"# HELP counterseal_budget_{part} What is {words}, by budget.")
+            lines.append(f"# TYPE counterseal_budget_{part} gauge")
+        for tenant, row, value in samples:
+            labels = f'tenant="{label(tenant)}",budget="{label(row.name)}"'
+            labels += f',currency="{label(row.currency or "")}"'
+            lines.append(f"counterseal_budget_{part}{{{labels}}} {value:.17g}")
+    return "".join(f"{line}\n" for line in lines)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from pydantic import Field
 
 from counterseal.audit import Event, EventType
-from counterseal.audit.events import COUNTED, CallFact, filed, read_tally
+from counterseal.audit.events import COUNTED, CallFact, currency_of, filed, read_tally
 from counterseal.ledger.requests import EventFilter, TallyCount
 from counterseal.storage.store import Store
 from counterseal.views.base import (
@@ -41,6 +41,7 @@ class Sum(NamedTuple):
     facts: int
     times: int
     cost: float
+    currency: str = ""
 
     def has(self, facts: int) -> bool:
         return self.facts & facts == facts
@@ -311,7 +312,8 @@ def _sums_by_part(tallies: Iterable[TallyCount]) -> defaultdict[int, list[Sum]]:
     """Return what the store has added up, by the part of the span of time."""
     parts: defaultdict[int, list[Sum]] = defaultdict(list)
     for row in tallies:
-        parts[row.part].append(Sum(*read_tally(row.tally), row.times, row.cost))
+        counted = (*read_tally(row.tally), row.times, row.cost, currency_of(row.tally))
+        parts[row.part].append(Sum(*counted))
     return parts
 
 
@@ -400,6 +402,7 @@ class MetricRow(RowModel):
     formula: str
     meaning: str
     unit: str
+    currency: str | None = Field(description="Of a cost. Each currency has a row of its own.")
     window: str
     since: Moment
     until: Moment
@@ -442,6 +445,9 @@ class MetricViews(TenantSection):
         since = until - window_seconds(window)
         sums = _sums_by_part(await self.runtime.store.tallies(self.tenant, since, until, buckets))
         values = [formula.value(sums[part]) for part in range(buckets)]
+        every = [one for part in sums.values() for one in part]
+        if len(_currencies(formula, every)) > 1:
+            values = [None] * buckets  # two currencies have no common scale
         return MetricSeries(metric=metric, window=window, values=values)
 
 
@@ -449,22 +455,44 @@ async def metric_rows(store: Store, tenant: str, window: str, until: float) -> l
     """Return all metrics of a tenant over a window that ends at `until`."""
     since = until - window_seconds(window)
     sums = _sums_by_part(await store.tallies(tenant, since, until))[0]
-    return [_row(name, formula, sums, window, since, until) for name, formula in METRICS.items()]
+    return [
+        _row(name, formula, sums, currency, window, since, until)
+        for name, formula in METRICS.items()
+        for currency in _currencies(formula, sums)
+    ]
+
+
+def _currencies(formula: Formula, sums: Sums) -> Sequence[str | None]:
+    """Return the currencies of a cost, each of which has a row of its own; else None alone."""
+    if formula.unit != "cost":
+        return (None,)
+    return sorted({one.currency for one in sums if formula.counted(one)}) or (None,)
 
 
 def _row(
-    name: str, formula: Formula, sums: Sums, window: str, since: float, until: float
+    name: str,
+    formula: Formula,
+    sums: Sums,
+    currency: str | None,
+    window: str,
+    since: float,
+    until: float,
 ) -> MetricRow:
+    if currency is not None:
+        sums = [one for one in sums if not one.cost or one.currency == currency] + [
+            one._replace(cost=0.0) for one in sums if one.cost and one.currency != currency
+        ]
     numerator, denominator = formula.numerator(sums), formula.denominator(sums)
     search = {"metric": name}
     times = {"since": utc(since).isoformat(), "until": utc(until).isoformat()}
     links = {part: {**search, "part": part, **times} for part in PARTS if formula.part(part)}
     return MetricRow(
         name=name,
-        title=formula.title,
+        title=f"{formula.title}, {currency}" if currency else formula.title,
         formula=formula.words,
         meaning=formula.meaning,
         unit=formula.unit,
+        currency=currency or None,
         window=window,
         since=utc(since),
         until=utc(until),
@@ -507,7 +535,7 @@ def _lines(metrics: Sequence[tuple[str, Sequence[MetricRow]]]) -> Iterator[str]:
             ("_denominator", "denominator", f"The denominator of {name}."),
         ):
             samples = [
-                (tenant, row.window, value)
+                (tenant, row, value)
                 for tenant, row in rows
                 if (value := getattr(row, part)) is not None
             ]
@@ -515,12 +543,14 @@ def _lines(metrics: Sequence[tuple[str, Sequence[MetricRow]]]) -> Iterator[str]:
                 continue
             yield f"# HELP counterseal_{name}{suffix} {help_text}"
             yield f"# TYPE counterseal_{name}{suffix} gauge"
-            for tenant, window, value in samples:
-                labels = f'tenant="{_label(tenant)}",window="{_label(window)}"'
+            for tenant, row, value in samples:
+                labels = f'tenant="{label(tenant)}",window="{label(row.window)}"'
+                if row.currency:
+                    labels += f',currency="{label(row.currency)}"'
                 yield f"counterseal_{name}{suffix}{{{labels}}} {value:.17g}"
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
     """Escape a label's value, so that a tenant's name cannot end the label or the line."""
     shown = "".join(_ESCAPES.get(char, char if char.isprintable() else "\ufffd") for char in text)
     return shown.encode(errors="replace").decode()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
@@ -25,6 +25,7 @@ from counterseal.gateway.running import Gateway
 from counterseal.gateway.upstream_tools import QuarantinedTools
 from counterseal.runtime import Runtime
 from counterseal.views import TenantView
+from counterseal.views.calls import RunViews, budget_lines
 from counterseal.views.metrics import metric_rows, prometheus
 from counterseal.web.api.app import api_app
 from counterseal.web.api.submit import Submissions
@@ -149,7 +150,12 @@ class _Monitoring:
             tenants = [name for name in await self._runtime.store.tenants() if name != "*"]
         store, now = self._runtime.store, self._runtime.clock()
         values = [(name, await metric_rows(store, name, _METRICS_WINDOW, now)) for name in tenants]
-        return PlainTextResponse(prometheus(values), media_type="text/plain; version=0.0.4")
+        budgets = {
+            name: await RunViews(self._runtime, replace(person, tenant=name)).budgets()
+            for name in tenants
+        }
+        text = prometheus(values) + budget_lines(budgets)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     def _unauthenticated(self, request: Request) -> Response:
         try:
