@@ -67,7 +67,9 @@ GROUPS: dict[str, dict[EventType, Told]] = {
             (*REFUSED, *KIND[:-1], "reason", "approval_id", *ASKED, *KEPT),
         ),
         EventType.REPLAYED: Told(
-            "It was answered from what an earlier call did.", "the code", (*KIND[:-1], "of")
+            "It was answered from what an earlier call did.",
+            "the code",
+            (*KIND[:-1], *ASKED, "of"),
         ),
         EventType.CORRECTED: Told(
             "An invariant corrected arguments, in a call or in a plan.",

@@ -24,6 +24,7 @@ import httpx
 from pydantic import BaseModel, TypeAdapter
 
 from counterseal.errors import CountersealError
+from counterseal.gates.parse import CALLER_IDS
 from counterseal.observation import Observation
 from counterseal.proposal import Proposal
 from counterseal.views import Me
@@ -52,7 +53,7 @@ _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Failures after which a request can't have arrived."""
 _MAX_PAUSE: Final = 30.0
 """Seconds that the client waits at most before it repeats a request, whatever the server says."""
-_NOT_IN_BODY: Final = ("call_id", "workflow_id", "approval", "origins", "proposed")
+_NOT_IN_BODY: Final = ("approval", "origins", "proposed")
 """Fields of a proposal that can't be sent over HTTP."""
 _APPROVAL: Final[TypeAdapter[ApprovalPage | ApprovalRow]] = TypeAdapter(ApprovalPage | ApprovalRow)
 
@@ -367,7 +368,10 @@ def _submission(proposal: Proposal) -> dict[str, Any]:
         if getattr(proposal, name) is not None:
             raise ValueError(f"{name}: can't be sent over HTTP; leave it out")
     arguments = proposal.arguments
-    names = ("run_id", "version", "operation_id", "expected_version", "tokens", "configurable")
+    names = (
+        *("run_id", "version", "operation_id", "expected_version", "tokens", "configurable"),
+        *CALLER_IDS,
+    )
     given = {name: value for name in names if (value := getattr(proposal, name)) is not None}
     text = arguments.decode() if isinstance(arguments, bytes) else arguments
     return {"tool": proposal.tool, "arguments": text, **given}
@@ -439,5 +443,6 @@ def _own_problem(code: str, detail: str, status: int) -> ProblemBody:
         role=None,
         why=None,
         known=None,
+        choices=None,
         observation=None,
     )

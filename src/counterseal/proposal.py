@@ -158,13 +158,22 @@ class System(Principal):
     Only the reconciler makes one. No caller can authenticate as it, whatever their name is.
     """
 
-    __slots__ = ("covered",)
+    __slots__ = ("covered", "reverses")
     covered: bool
     """True if the approval of the reversed call covers its reversal."""
+    reverses: Mapping[str, str | None] | None
+    """The reversed call, for approvers: `call_id`, `tool` and `external_ref`."""
 
-    def __init__(self, *, covered: bool, **fields: Any) -> None:
+    def __init__(
+        self,
+        *,
+        covered: bool,
+        reverses: Mapping[str, str | None] | None = None,
+        **fields: Any,
+    ) -> None:
         super().__init__(**fields)
         object.__setattr__(self, "covered", covered)
+        object.__setattr__(self, "reverses", reverses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +190,13 @@ class Proposal:
     version: str | None = None
     key: str | None = None
     call_id: str | None = None
+    """The caller's own id of the call, such as a provider's tool call id. It is kept beside the
+    id that Counterseal gives the call, and need not be unique."""
     workflow_id: str | None = None
+    conversation_id: str | None = None
+    session_id: str | None = None
+    """What the call belongs to at the caller's: on every event of the call, and searched for. Only
+    the workflow is part of a derived key."""
     operation_id: str | None = None
     approval: str | None = field(default=None, repr=False)
     """An approval token, passed on by the caller; a model never sees one."""

@@ -46,7 +46,7 @@ from counterseal.execution.secrets import Secrets
 from counterseal.execution.webhook import Webhook
 from counterseal.gates import compile_record
 from counterseal.gates.base import CompiledContract, Decision, deny
-from counterseal.gates.parse import is_id
+from counterseal.gates.parse import caller_ids, is_id
 from counterseal.keys import KeyRing, fingerprint_key
 from counterseal.ledger.changes import implicit_run
 from counterseal.ledger.records import Budgets, Due, DueKind, Held, RunRecord
@@ -270,8 +270,7 @@ class Runtime:
                 note_cancelled(call, error, self)  # before it was admitted
                 raise
             if isinstance(end, Observation):
-                emit_span(call, end, self.telemetry)
-                return end
+                return self._answer(call, end)
             rounds += 1
         return await self._give_up_deciding(call)
 
@@ -282,8 +281,13 @@ class Runtime:
             answer = await refuse(call, refused, self)
         except StoreError as error:
             answer = refuse_unrecorded(call, error, self)
+        return self._answer(call, answer)
+
+    def _answer(self, call: Call, answer: Observation) -> Observation:
+        """Return the answer with the id by which the caller knows its call."""
         emit_span(call, answer, self.telemetry)
-        return answer
+        own = caller_ids(call.ctx.proposal).get("call_id")
+        return answer if own is None else answer._replace(caller_call_id=own)
 
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
         """Return what the gates decide. Nothing is recorded, held, spent or executed."""

@@ -93,6 +93,10 @@ class Finished(NamedTuple):
     cancelled: bool
     started: float
     ended: float
+    caller_call_id: str | None = None
+    workflow_id: str | None = None
+    conversation_id: str | None = None
+    session_id: str | None = None
 
 
 class Telemetry:
@@ -148,10 +152,13 @@ class Telemetry:
         attributes = {
             "gen_ai.operation.name": "execute_tool" if is_tool else None,
             "gen_ai.tool.name": call.tool if is_tool else None,
-            "gen_ai.tool.call.id": call.call_id if is_tool else None,
+            "gen_ai.tool.call.id": (call.caller_call_id or call.call_id) if is_tool else None,
+            "gen_ai.conversation.id": call.conversation_id,
+            "session.id": call.session_id,
             "gen_ai.tool.type": "function" if is_tool else None,
             "mcp.method.name": _METHODS.get(call.kind),
-            "counterseal.call.id": None if is_tool else call.call_id,
+            "counterseal.call.id": call.call_id,
+            "counterseal.workflow.id": call.workflow_id,
             "error.type": call.code if call.is_error else None,
             "counterseal.tool.version": call.version,
             "counterseal.tool.side_effect_class": call.risk,

@@ -215,6 +215,29 @@ async def test_what_is_another_tenants_is_not_there_in_the_same_words_as_nothing
     assert await bank.status(theirs, "zeta") == "waiting"
 
 
+async def test_an_id_that_several_calls_have_leads_to_a_choice_among_them(bank, ann):
+    made = fake_tool("jot", effect="draft")
+    bank.runtime.register(made.tool, grants=[Grant(agent="clerk", tool="jot")])
+    calls = []
+    for run in ("run_7", "run_8"):
+        own = {"run_id": run, "call_id": "call_0", "session_id": "session/7"}
+        proposal = Proposal(tool="jot", arguments={}, **own)
+        calls.append((await bank.runtime.submit(proposal, someone("clerk"))).call_id)
+    page = await ann.get("/calls/call_0")
+    assert page.status_code == 409
+    for call, run in zip(calls, ("run_7", "run_8"), strict=True):
+        assert f'href="/calls/{call}"' in page.text
+        assert run in re.sub(r"<wbr>", "", page.text)
+    one = (await ann.get(f"/calls/{calls[0]}")).text
+    assert 'href="/calls?caller_call_id=call_0"' in one
+    assert 'href="/calls?session=session%2F7"' in one
+    found = (await ann.get("/calls?session=session%2F7&version=1.0.0")).text
+    assert all(f'href="/calls/{call}"' in found for call in calls)
+    assert 'name="session" value="session/7"' in found
+    none = (await ann.get("/calls?workflow=wf&external_ref=re_1&conversation=c")).text
+    assert not any(f'href="/calls/{call}"' in none for call in calls)
+
+
 async def test_a_viewer_looks_and_decides_nothing(bank):
     approval_id = await bank.notice()
     async with client_of(bank, "vic") as vic:

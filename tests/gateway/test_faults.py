@@ -31,7 +31,7 @@ def project(tmp_path, faulty):
 
 async def in_doubt(gateway, result):
     """Return True if the outcome of a call is recorded as unknown."""
-    kept = await gateway.runtime.store.look_up_call("acme", facts(result)["call_id"])
+    (kept,) = await gateway.runtime.store.look_up_call("acme", facts(result)["call_id"])
     asked = (Phase.UNKNOWN, Phase.ESCALATED)
     return kept.entry.status is EntryStatus.PENDING and kept.entry.phase in asked
 

@@ -39,7 +39,7 @@ async def entry_of(gateway, tool="pay"):
     """The ledger's one entry."""
     found = await gateway.runtime.store.events("acme")
     calls = [event.caller.call_id for _, event in found if event.caller.tool == tool]
-    kept = await gateway.runtime.store.look_up_call("acme", calls[0])
+    (kept,) = await gateway.runtime.store.look_up_call("acme", calls[0])
     return kept.entry
 
 

@@ -213,6 +213,23 @@ async def test_a_result_is_structured_and_told_to_the_model_as_data(served, mode
     assert facts(result)["call_id"].startswith("call_")
 
 
+@MODES
+async def test_the_clients_own_ids_are_on_the_answer_and_on_record(served, mode):
+    own = {
+        name: f"{name}_7" for name in ("call_id", "workflow_id", "conversation_id", "session_id")
+    }
+    meta = {f"counterseal/{name}": value for name, value in own.items()}
+    async with served.client(mode) as client:
+        told = facts(await client.call_tool("add", {"a": 1, "b": 2}, meta=meta))
+        for name in own:
+            with pytest.raises(MCPError, match=f"counterseal/{name}: expected a string"):
+                await client.call_tool("add", {"a": 1, "b": 2}, meta={f"counterseal/{name}": 7})
+    assert told["caller_call_id"] == "call_id_7"
+    assert told["call_id"] != "call_id_7"
+    *_, (_, ended) = await served.runtime.store.events("acme", call_id=told["call_id"])
+    assert ended.caller[-4:] == tuple(own.values())
+
+
 class Report(BaseModel):
     """An output whose form is published."""
 

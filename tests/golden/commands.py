@@ -258,6 +258,7 @@ def recorded(shell: Shell) -> None:
     events = shell.run("audit", "list", "--tenant", "acme", "--tool", "send_letter")
     letter = next(row for row in events if row["call_id"])
     shell.run("audit", "show", letter["call_id"], "--tenant", "acme")
+    shell.run("audit", "calls", "--tenant", "acme", "--tool", "send_letter", "--version", "1.0.0")
     shell.run("audit", "export", "--tenant", "acme", "--tool", "draft_reply")
     shell.run("audit", "forget", letter["call_id"], "--reason", "asked to", "--tenant", "acme")
     shell.run("metrics", "--tenant", "acme")

@@ -128,6 +128,8 @@ KINDS = {
         {"changed"},
     ),
     "who it was": (["UPDATE events SET agent = 'somebody-else' " + WHERE], {"changed"}),
+    "the caller's id": (["UPDATE events SET caller_call_id = 'call_0' " + WHERE], {"changed"}),
+    "the session": (["UPDATE events SET session_id = 'session_7' " + WHERE], {"changed"}),
     "a hash": (["UPDATE events SET hash = zeroblob(32) " + WHERE], {"changed", "rewritten"}),
     "a place": (["UPDATE events SET seq = seq + 1 " + WHERE], {"changed"}),
     "a time": (["UPDATE events SET number = number - 1 " + WHERE], {"changed"}),
@@ -148,7 +150,8 @@ KINDS = {
         [
             "INSERT INTO events SELECT tenant, number + 1, segment, seq + 1, salt, digest, hash,"
             " type, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,"
-            " policy_version, external_ref, body, code, tally, cost FROM events " + WHERE
+            " policy_version, external_ref, body, code, tally, cost, caller_call_id, workflow_id,"
+            " conversation_id, session_id FROM events " + WHERE
         ],
         {"inserted"},
     ),

@@ -4,6 +4,10 @@ import pytest
 
 from counterseal import ContractError, Proposal, tool
 from counterseal.accounts.users import Person
+from counterseal.approvals.packet_formats import WHOLE, RowKey, outline
+from counterseal.ledger.records import HeldStatus
+from counterseal.operations.attention import NeedsAttention
+from counterseal.reconcile import Reconciler
 from counterseal.testing import fake_tool, runtime_for, someone
 from counterseal.views import TenantView
 
@@ -65,3 +69,25 @@ def test_a_contract_that_declares_none_keeps_its_hash():
 
     assert save.contract.hash == save.contract.model_copy(update={"external_ref": None}).hash
     assert save.contract.hash != save.contract.model_copy(update={"external_ref": "/id"}).hash
+
+
+async def test_the_approver_of_a_reversal_sees_the_reference_of_the_original():
+    sends = {"effect": "external_notification"}
+    runtime = runtime_for(
+        paying({"id": "pay_77"}, external_ref="/id", compensation_tool="refund"),
+        fake_tool("refund", {}, **sends),
+    )
+    seen = await paid(runtime)
+    await NeedsAttention(runtime, by="ops").compensate("acme", seen.call_id, reason="Mistake.")
+    assert await Reconciler(runtime).once() == {"waiting": 1}
+    (held,) = await runtime.store.list_held("acme", HeldStatus.WAITING, 9)
+    packet = runtime.approvals.packet(held)
+    reverses = {"call_id": seen.call_id, "tool": "pay", "external_ref": "pay_77"}
+    assert packet.record()["reverses"] == reverses
+    rows = {row.key: row for group in outline(packet, WHOLE, now=None).groups for row in group}
+    (line,) = rows[RowKey.REVERSES].lines
+    told = "".join(part.text for part in line.parts)
+    assert told == f"pay, call {seen.call_id}, reference pay_77"
+    viewer = Person(name="vic", tenant="acme", roles=frozenset({"approver"}))
+    page = await TenantView(runtime, viewer).approvals.page(held.approval_id)
+    assert page.reverses.model_dump() == reverses

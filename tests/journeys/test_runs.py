@@ -438,7 +438,7 @@ class Desk:
         """The numbers in the order in which their calls were settled."""
         events = await self.runtime.store.events("acme", run_id="run_1")
         return [
-            int(event.caller.call_id.removeprefix("call_"))
+            int(event.caller.caller_call_id.removeprefix("call_"))
             for _, event in events
             if event.type is EventType.SUCCEEDED
         ]

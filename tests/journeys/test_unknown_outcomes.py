@@ -409,8 +409,8 @@ async def test_progress_reaches_the_caller(kind):
     )
     assert seen.ok
     assert [tuple(one) for one in reports] == [
-        ("call_7", 1, 2, "halfway"),
-        ("call_7", 2, 2, ""),
+        (seen.call_id, 1, 2, "halfway"),
+        (seen.call_id, 2, 2, ""),
     ]
 
 

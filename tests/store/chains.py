@@ -33,7 +33,9 @@ def check_chain(rows, tenant="acme"):
         else:
             assert columns[1] == tenant
             assert len(link.salt) == 16
-            assert link.digest == hashlib.sha256(link.salt + to_json(columns)).digest()
+            # The columns of earlier versions; those that were added since only with a value.
+            covered = columns if any(columns[17:]) else columns[:17]
+            assert link.digest == hashlib.sha256(link.salt + to_json(covered)).digest()
         place = "\0".join([tenant, link.segment, str(link.seq), str(link.number)])
         expected = hashlib.sha256(before + link.digest + place.encode()).digest()
         assert link.hash == expected

@@ -12,18 +12,17 @@ from counterseal.audit.chain import GENESIS, extend
 from counterseal.ledger.requests import CallFilter
 from counterseal.storage import open_store
 from counterseal.storage.scripts import statements
+from counterseal.storage.sqlite.queries import _CALL_INDEXES, _statement
 from tests.postgres_server import borrowed_database
 
 MANY = 200_000
 CALLS = MANY // 2
-BY_INDEX = {
-    "calls_of_tool": "events_by_tool",
-    "calls_of_agent": "events_by_agent",
-    "calls_of_user": "events_by_user",
-    "calls_of_run": "events_by_run",
-    "calls_of_code": "events_by_code",
-    "count_tally": "events_by_tally",
-    "tallies": "events_by_tally",
+BY_TALLY = ("count_tally", "tallies")
+IDS = {
+    "caller_call_id": "events_by_caller_call",
+    "workflow_id": "events_by_workflow",
+    "conversation_id": "events_by_conversation",
+    "session_id": "events_by_session",
 }
 SEARCHES = {
     "rare tool": (CallFilter(tool="rare"), 2),
@@ -31,6 +30,11 @@ SEARCHES = {
     "agent and code": (CallFilter(agent="agent_1", code="TIMEOUT"), 50),
     "user": (CallFilter(user="u_7"), 50),
     "run": (CallFilter(run_id="run_77"), 10),
+    "version": (CallFilter(version="2.0.0"), 2),
+    "tool and version": (CallFilter(tool="rare", version="1.0.0"), 0),
+    "reference": (CallFilter(external_ref="re_77"), 1),
+    **{name: (CallFilter(**{name: f"{name}_7"}), 50) for name in IDS},
+    "workflow and session": (CallFilter(workflow_id="workflow_id_7", session_id="none"), 0),
     "all": (CallFilter(), 50),
 }
 
@@ -42,13 +46,15 @@ def rows():
         moment = start + 86_000 * number / CALLS
         tool = "rare" if number % (CALLS // 2) == 5 else f"tool_{chance.randrange(20)}"
         who = (f"agent_{chance.randrange(5)}", f"u_{chance.randrange(100)}")
-        caller = Caller(
-            "acme", f"run_{number // 10}", f"call_{number:09x}", tool, "1.0.0", *who, "t"
-        )
+        version = "2.0.0" if tool == "rare" else "1.0.0"
+        place = ("acme", f"run_{number // 10}", f"call_{number:09x}", tool, version)
+        own = [f"{name}_{number % 1000}" for name in IDS]
+        caller = Caller(*place, *who, "t", *own)
         failed = number % 9 == 0
         kind, code = (EventType.FAILED, "TIMEOUT") if failed else (EventType.SUCCEEDED, "SUCCESS")
         begun = Event(EventType.STARTED, caller, moment, "allow")
-        for event in (begun, Event(kind, caller, moment, code, body={"announced": True})):
+        ended = Event(kind, caller, moment, code, None, f"re_{number}", body={"announced": True})
+        for event in (begun, ended):
             columns = columns_of(event)
             link = extend("acme", "s", head, columns, int(moment * 1e6), b"0" * 16)
             head = link.head
@@ -74,13 +80,15 @@ async def test_sqlite_finds_calls_and_counts_them_by_index(tmp_path):
             statements("sqlite")["record"], ((*link, *columns) for link, columns in rows())
         )
         db.execute("COMMIT")
-        for name, index in BY_INDEX.items():
-            query = statements("sqlite")[name]
+        queries = {name: (statements("sqlite")[name], "events_by_tally") for name in BY_TALLY}
+        for column, index in _CALL_INDEXES.items():
+            queries[column] = (_statement("calls", [column], index), index)
+        for name, (query, index) in queries.items():
             plan = db.execute(f"EXPLAIN QUERY PLAN {query}", [None] * query.count("?"))
             steps = [row[3] for row in plan]
             assert any(f"INDEX {index}" in step for step in steps), (name, steps)
             assert not [step for step in steps if "TEMP B-TREE" in step], (name, steps)
-        query = statements("sqlite")["calls"]
+        query = _statement("calls", [])
         steps = [
             row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", [None] * query.count("?"))
         ]
@@ -114,6 +122,7 @@ async def test_postgres_finds_calls_and_counts_them_by_index():
         "code",
         "tally",
         "cost",
+        *IDS,
         "number",
         "segment",
         "seq",
@@ -132,14 +141,18 @@ async def test_postgres_finds_calls_and_counts_them_by_index():
             await check(store)
             await db.execute("SET plan_cache_mode = force_custom_plan")
             ways = {
-                "events_by_tool": ("rare", None, None, None, None),
-                "events_by_user": (None, None, "u_7", None, None),
-                "events_by_run": (None, None, None, "run_77", None),
-                "events_by_code": (None, None, None, None, "OUT_OF_BOUNDS"),
+                "events_by_tool": CallFilter(tool="rare"),
+                "events_by_version": CallFilter(version="2.0.0"),
+                "events_by_user": CallFilter(user="u_7"),
+                "events_by_run": CallFilter(run_id="run_77"),
+                "events_by_code": CallFilter(code="OUT_OF_BOUNDS"),
+                "events_by_external_ref": CallFilter(external_ref="re_77"),
+                **{index: CallFilter(**{name: f"{name}_7"}) for name, index in IDS.items()},
             }
             edges = (-(2**62), 2**62, None, None, 50)
-            for index, narrow in ways.items():
-                plan = await explained(db, statements("postgres")["calls"], "acme", *narrow, *edges)
+            for index, search in ways.items():
+                values = ("acme", *search[:-4], *edges)
+                plan = await explained(db, statements("postgres")["calls"], *values)
                 assert index in plan, plan
                 assert "Seq Scan" not in plan, plan
             day = int((time.time() - 86_400) * 1e6), int(time.time() * 1e6)

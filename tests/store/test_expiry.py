@@ -53,7 +53,7 @@ async def test_a_key_stays_with_its_hash_when_its_answer_is_forgotten(store, mak
     kept = await store.look_up("acme", "k")
     free = status is EntryStatus.FAILED_RETRYABLE
     expected = make.done(done, status=status if free else EntryStatus.EXPIRED, observation=None)
-    assert kept == (expected, None)
+    assert kept[:3] == (expected, None, None)
     again = await store.admit(make.admit(entry=make.entry()))
     if free:
         assert again.refused is None
@@ -69,7 +69,7 @@ async def test_what_is_kept_for_long_or_for_ever_is_not_forgotten(store, settled
     entries = [await settled("long", keep_for=FOREVER), await settled("ever", keep_for=None)]
     assert await store.expire(EVERYTHING) == NOTHING
     for entry in entries:
-        assert await store.look_up("acme", entry.key) == (entry, b"resume")
+        assert (await store.look_up("acme", entry.key))[:2] == (entry, b"resume")
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -117,8 +117,39 @@ async def test_the_oldest_keys_are_the_first_to_expire(store, settled):
     for key in ("b", "a", "c"):
         await settled(key)
     await store.expire(ExpiryRequest(limit=1))
-    statuses = [(await store.look_up("acme", key)).entry.status for key in ("b", "a", "c")]
-    assert statuses == [EntryStatus.EXPIRED, EntryStatus.COMPLETED, EntryStatus.COMPLETED]
+    kept = [await store.look_up("acme", key) for key in ("b", "a", "c")]
+    assert [one.resume for one in kept] == [None, b"resume", b"resume"]
+
+
+@pytest.mark.parametrize("status", OVER)
+async def test_a_key_is_expired_from_its_time_on_before_anything_is_deleted(
+    store, make, settled, status
+):
+    done = await settled(status=status)
+    free = status is EntryStatus.FAILED_RETRYABLE
+    expected = done._replace(status=status if free else EntryStatus.EXPIRED, observation=None)
+    memory = await store.recall("acme", "run_1", "k")
+    assert memory.entry == expected
+    kept = await store.look_up("acme", "k")
+    assert (kept.entry, kept.unexpired) == (expected, done)
+    again = await store.admit(make.admit(entry=make.entry()))
+    assert again.refused is (None if free else AdmissionRefusal.DUPLICATE)
+    if not free:
+        assert duplicate(again.entry, b"r") is Answer.EXPIRED
+
+
+async def test_an_entry_knows_when_it_was_admitted_and_completed(store, make, settled):
+    began = time.time()
+    entry = (await store.admit(make.admit(entry=make.entry("open")))).entry
+    kept = await store.look_up("acme", "open")
+    assert kept.completed_at is None
+    assert began - 1 <= kept.created_at <= time.time() + 1
+    unknown = entry._replace(phase=Phase.UNKNOWN, worker=None)
+    assert await store.settle(make.settle(entry=unknown, again_after=60.0, events=()))
+    assert (await store.look_up("acme", "open")).completed_at is None, "its outcome is unknown"
+    await settled("done", keep_for=None)
+    kept = await store.look_up("acme", "done")
+    assert kept.created_at <= kept.completed_at <= time.time() + 1
 
 
 # --- the vault ------------------------------------------------------------------------------------
@@ -238,7 +269,8 @@ async def test_what_is_still_to_be_verified_or_reversed_keeps_its_entry(store, m
     done = await settled()
     await store.schedule(0.0, make.due(kind=kind), ())
     assert await store.expire(ExpiryRequest()) == NOTHING
-    assert (await store.look_up("acme", "k")).entry == done
+    kept = await store.look_up("acme", "k")
+    assert (kept.entry.status, kept.unexpired) == (EntryStatus.EXPIRED, done)
     (work,) = await store.claim_due(make.claim())
     await store.finish(FinishRequest(work))
     assert await store.expire(ExpiryRequest()) == {**NOTHING, "keys": 1}

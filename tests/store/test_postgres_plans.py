@@ -88,8 +88,9 @@ async def test_a_call_is_found_by_its_id_among_its_tenants_alone(store, make):
         entry = make.entry("k", tenant=tenant, call_id="call_same")
         await store.admit(make.admit(tenant=tenant, entry=entry))
     for tenant in ("acme", "globex"):
-        assert (await store.look_up_call(tenant, "call_same")).entry.tenant == tenant
-    assert await store.look_up_call("initech", "call_same") is None
+        (kept,) = await store.look_up_call(tenant, "call_same")
+        assert kept.entry.tenant == tenant
+    assert not await store.look_up_call("initech", "call_same")
 
 
 async def test_runs_are_found_many_at_once(store, make, connections):

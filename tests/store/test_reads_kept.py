@@ -10,6 +10,7 @@ from counterseal.accounts.users import Person
 from counterseal.errors import NotDoneError
 from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.ledger.requests import ExpiryRequest
+from counterseal.operations.auditor import AmbiguousCallError
 from counterseal.testing import fake_tool, someone
 from counterseal.views import TenantView
 from counterseal.views.base import NotFoundError
@@ -171,8 +172,10 @@ async def test_an_id_that_two_agents_have_used_shows_neither_what_the_other_read
         await there.read(1, call_id="call_x")
         asked = Proposal(tool="look_up", arguments={"n": 3}, run_id="run_2", call_id="call_x")
         await there.runtime.submit(asked, someone("other"))
-        with pytest.raises(NotFoundError):
+        with pytest.raises(AmbiguousCallError, match="2 calls have the id 'call_x'"):
             await there.view().calls.observation(call_id="call_x")
+        mine = await there.view().calls.observation(call_id="call_x", owner=("other", None))
+        assert mine["result_payload"]["data"]["case"] == file_of(n=3)["case"]
 
 
 async def test_what_is_forgotten_with_the_vault_is_no_longer_kept(archive, store):

@@ -126,7 +126,8 @@ def test_a_gate_that_does_not_exist_has_no_event():
 
 
 def test_a_record_is_json_and_names_all_parties():
-    caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", "agent", None, "0" * 32)
+    who = ("agent", None, "0" * 32, "call_0", "wf_1", "conv_1", "session_1")
+    caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", *who)
     event = Event(EventType.DENIED, caller, 0.5, "deny", "sha256:p", "ref_1", {"fields": ["/a"]})
     record = event.record("evt_1")
     assert (
@@ -143,6 +144,10 @@ def test_a_record_is_json_and_names_all_parties():
             "agent": "agent",
             "user": None,
             "trace_id": "0" * 32,
+            "caller_call_id": "call_0",
+            "workflow_id": "wf_1",
+            "conversation_id": "conv_1",
+            "session_id": "session_1",
             "occurred_at": datetime.fromtimestamp(0.5, UTC).isoformat(),
             "decision": "deny",
             "policy_version": "sha256:p",
@@ -237,6 +242,7 @@ async def test_a_refusal_is_on_record_as_its_gates_and_as_the_calls_end(gate):
             "agent",
             "u_1",
             seen.trace_id,
+            proposal.call_id,
         )
 
 

@@ -107,8 +107,8 @@ async def test_a_refusal_is_an_answer_and_no_exception(wired):
 
 async def test_what_can_not_be_sent_is_named(wired):
     async with wired.client() as client:
-        with pytest.raises(ValueError, match="call_id: can't be sent over HTTP"):
-            await client.submit(Proposal(tool="add", arguments={}, call_id="mine"))
+        with pytest.raises(ValueError, match="approval: can't be sent over HTTP"):
+            await client.submit(Proposal(tool="add", arguments={}, approval="token"))
 
 
 async def test_key_run_and_trace_are_sent_along(wired):

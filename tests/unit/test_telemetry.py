@@ -105,6 +105,7 @@ async def test_a_call_is_one_span_with_the_conventional_names(spans):
         "gen_ai.tool.name": "look_up",
         "gen_ai.tool.call.id": seen.call_id,
         "gen_ai.tool.type": "function",
+        "counterseal.call.id": seen.call_id,
         "counterseal.tool.version": "1.0.0",
         "counterseal.tool.side_effect_class": "READ_ONLY",
         "counterseal.tool.validation.status": "passed",
@@ -122,7 +123,7 @@ TABLE = {
     "gen_ai.operation.name": "gen_ai.operation.name",
     "tool.name": "gen_ai.tool.name",
     "tool.version": "counterseal.tool.version",
-    "tool.call_id": "gen_ai.tool.call.id",
+    "tool.call_id": "counterseal.call.id",
     "tool.side_effect_class": "counterseal.tool.side_effect_class",
     "tool.validation.status": "counterseal.tool.validation.status",
     "tool.error_code": "counterseal.tool.error_code",
@@ -138,11 +139,16 @@ TABLE = {
 @pytest.mark.parametrize("row", TABLE)
 async def test_a_held_call_shows_every_row_of_the_attribute_table(spans, row):
     runtime = runtime_for(fake_tool("send", effect="external_notification"))
-    seen, span = await spans.of(runtime.submit(ask("send", call_id="call_7"), someone()))
+    own = {"workflow_id": "wf_1", "conversation_id": "conv_1", "session_id": "session_1"}
+    proposal = ask("send", call_id="call_7", **own)
+    seen, span = await spans.of(runtime.submit(proposal, someone()))
+    assert span.attributes["gen_ai.tool.call.id"] == seen.caller_call_id == "call_7"
+    belongs = ("counterseal.workflow.id", "gen_ai.conversation.id", "session.id")
+    assert [span.attributes[name] for name in belongs] == list(own.values())
     told = span.attributes[TABLE[row]]
     expected = {
         "tool.name": "send",
-        "tool.call_id": "call_7",
+        "tool.call_id": seen.call_id,
         "tool.side_effect_class": "HIGH_RISK_EXTERNAL",
         "tool.validation.status": "approval_pending",
         "tool.error_code": "CONFIRMATION_MISSING",

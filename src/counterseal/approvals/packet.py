@@ -94,6 +94,8 @@ class Packet:
     expires_at: float
     compensation_tool: str | None
     reversibility: str
+    reverses: Mapping[str, str | None] | None = None
+    """The call that this one reverses: `call_id`, `tool`, and the destination's `external_ref`."""
     if_rejected: str = REJECTED
 
     @property
@@ -133,6 +135,7 @@ class Packet:
             },
             "target": self.target,
             **({"spends": {"amount": self.amount, "spent": [*self.spent]}} if self.amount else {}),
+            "reverses": None if self.reverses is None else dict(self.reverses),
             "arguments": thaw(self.arguments),
             "config": thaw(self.config),
             "origins": dict(self.origins),

@@ -47,6 +47,7 @@ class RowKey(StrEnum):
     ACTION = "action"
     TARGET = "target"
     AMOUNT = "amount"
+    REVERSES = "reverses"
     ARGUMENTS = "arguments"
     CONFIG = "config"
     BEFORE = "before"
@@ -124,6 +125,7 @@ def outline(packet: Packet, style: ValueStyle, *, now: float | None) -> PacketOu
             _row(RowKey.ACTION, _action(packet)),
             _row(RowKey.TARGET, fill(packet.target) if packet.target else ()),
             PacketRow(RowKey.AMOUNT, tuple(_amount(packet))),
+            _row(RowKey.REVERSES, _reverses(packet)),
             PacketRow(RowKey.ARGUMENTS, tuple(_arguments(packet, style))),
             PacketRow(RowKey.CONFIG, tuple(_fields(packet.config, style))),
         ),
@@ -172,6 +174,15 @@ def _amount(packet: Packet) -> Iterator[PacketLine]:
     if packet.amount:
         yield PacketLine((Part(packet.amount, value=True),))
         yield from (PacketLine((Part(visible(one)),)) for one in packet.spent)
+
+
+def _reverses(packet: Packet) -> Iterator[Part]:
+    """Yield the call that is to be reversed, with the destination's own reference of it."""
+    about = packet.reverses or {}
+    if about:
+        yield Part(f"{visible(about['tool'] or '')}, call {visible(about['call_id'] or '')}")
+    if about.get("external_ref"):
+        yield Part(f", reference {visible(about['external_ref'] or '')}")
 
 
 def _arguments(packet: Packet, style: ValueStyle) -> Iterator[PacketLine]:

@@ -22,13 +22,18 @@ from counterseal.errors import CountersealError
 from counterseal.keys import Signer
 
 SALT_BYTES: Final = 16
-BODY: Final = 13
-CODE: Final = 14
-TALLY: Final = 15
-COST: Final = 16
-"""Positions of columns."""
+_FIRST: Final = 8
+"""Fields of a `Caller` that events have always had."""
+COLUMNS: Final = (
+    *("type", *Caller._fields[:_FIRST], "occurred_at", "decision", "policy_version"),
+    *("external_ref", "body", "code", "tally", "cost", *Caller._fields[_FIRST:]),
+)
+"""The columns of an event, in the order in which its digest covers them."""
+BODY: Final = COLUMNS.index("body")
+_LATER: Final = len(COLUMNS) - len(Caller._fields) + _FIRST
+"""Where the columns begin that events of earlier versions do not have."""
 Columns = tuple[Any, ...]
-"""An event as a store keeps it; see `columns_of`."""
+"""An event as a store keeps it, in the order of `COLUMNS`."""
 
 
 class Head(NamedTuple):
@@ -80,8 +85,13 @@ def extend(
 
 
 def digest_of(columns: Columns, salt: bytes) -> bytes:
-    """Return the digest of an event. The salt keeps short values from being guessed."""
-    return sha256(salt + to_json(columns)).digest()
+    """Return the digest of an event. The salt keeps short values from being guessed.
+
+    Columns that were added later are covered where one of them has a value, so that the digests of
+    earlier events are still right.
+    """
+    later = any(value is not None for value in columns[_LATER:])
+    return sha256(salt + to_json(columns if later else columns[:_LATER])).digest()
 
 
 def link_hash(tenant: str, segment: str, before: Head, number: int, digest: bytes) -> bytes:
@@ -91,24 +101,20 @@ def link_hash(tenant: str, segment: str, before: Head, number: int, digest: byte
 
 
 def columns_of(event: Event) -> Columns:
-    """Return an event as a store keeps it, with the body as JSON text.
-
-    (type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,
-    policy_version, external_ref, body, code, tally, cost)
-    """
+    """Return an event as a store keeps it, with the body as JSON text."""
     kind, caller, occurred_at, decision, policy_version, external_ref, body = event
     text = to_json(body, fallback=json_default).decode() if body else None
     moment = float(occurred_at)  # as every store returns it
-    counted = filed(kind, decision, body)
-    return (str(kind), *caller, moment, decision, policy_version, external_ref, text, *counted)
+    said = (moment, decision, policy_version, external_ref, text, *filed(kind, decision, body))
+    return (str(kind), *caller[:_FIRST], *said, *caller[_FIRST:])
 
 
 def event_of(columns: Columns) -> Event:
-    """Return the event that `columns_of` was given."""
-    occurred_at, decision, policy_version, external_ref, body = columns[9 : BODY + 1]
+    """Return the event that `columns_of` was given; code, tally and cost may be left out."""
+    occurred_at, decision, policy_version, external_ref, body = columns[_FIRST + 1 : BODY + 1]
     event = Event(
         type=EventType(columns[0]),
-        caller=Caller(*columns[1:9]),
+        caller=Caller(*columns[1 : _FIRST + 1], *columns[_LATER - len(COLUMNS) :]),
         occurred_at=occurred_at,
         decision=decision,
         policy_version=policy_version,

@@ -84,6 +84,11 @@ class Caller(NamedTuple):
     agent: str
     user: str | None
     trace_id: str
+    caller_call_id: str | None = None
+    """The caller's own id of the call; two calls may have the same."""
+    workflow_id: str | None = None
+    conversation_id: str | None = None
+    session_id: str | None = None
 
 
 class Event(NamedTuple):

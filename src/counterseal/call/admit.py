@@ -25,6 +25,7 @@ from counterseal.codes import Code
 from counterseal.errors import StoreError
 from counterseal.gates.base import Decision, GateContext, deny
 from counterseal.gates.budget import can_ask, exhausted, rate_limited
+from counterseal.gates.parse import caller_ids
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import token_counts
 from counterseal.ledger.requests import (
@@ -228,6 +229,8 @@ class Resume(NamedTuple):
     covered: bool | None = None
     """Of a reversal: whether the original's approval covers it. None for any other call."""
     risk_level: str = RiskLevel.LOW
+    ids: dict[str, str] | None = None
+    """The caller's own ids; None for a call of an earlier version."""
 
     def principal(self, tenant: str) -> Principal:
         names = ("agent", "user", "roles", "scopes", "risk_level")
@@ -253,6 +256,7 @@ def pack(ctx: GateContext, trace_id: str, key: str, vault: Vault) -> bytes:
         trace_id,
         principal.covered if isinstance(principal, System) else None,
         principal.risk_level,
+        caller_ids(ctx.proposal),
     )
     return vault.seal(principal.tenant, key, to_json(fields, fallback=json_default))
 

@@ -17,7 +17,7 @@ from counterseal.call.call import Call, CallServices
 from counterseal.canonical import json_default
 from counterseal.contract.fill import resource_of
 from counterseal.gates.base import EMPTY, GateContext
-from counterseal.gates.parse import sound_copy
+from counterseal.gates.parse import CALLER_IDS, sound_copy
 from counterseal.ledger.entry import request_hash
 from counterseal.ledger.rows import VaultRow, new_pointer
 
@@ -41,7 +41,7 @@ class Capture(NamedTuple):
     """True if only the beginning of the arguments is kept, as text."""
     redactions: list[dict[str, Any]]
     proposal: dict[str, Any]
-    """Key, operation, workflow, expected version and origins, as the caller gave them."""
+    """Key, ids, expected version and origins, as the caller gave them."""
     principal: dict[str, Any]
     contract_hash: str | None
     policy_version: str | None
@@ -244,7 +244,7 @@ def unpack_capture(raw: bytes) -> Capture:
 
 
 def _as_given(ctx: GateContext) -> dict[str, Any]:
-    names = ("tool", "version", "key", "operation_id", "workflow_id", "expected_version", "origins")
+    names = ("tool", "version", "key", "operation_id", *CALLER_IDS, "expected_version", "origins")
     given = {name: getattr(ctx.proposal, name) for name in names}
     return {name: value for name, value in given.items() if value is not None}
 

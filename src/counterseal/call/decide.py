@@ -30,7 +30,6 @@ from counterseal.gates.base import (
     deny,
     require_approval,
 )
-from counterseal.gates.parse import is_id
 from counterseal.ledger.records import RunRecord
 from counterseal.ledger.requests import Charge, Memory
 from counterseal.observation import Observation
@@ -55,11 +54,11 @@ def new_call(
     # Ids begin with the time, so that a store's index grows at one end.
     time_and_noise = (int(now * 1000) & _MILLISECONDS) << 180 | getrandbits(180)
     digits = time_and_noise.to_bytes(28, "big").hex()
-    named, tenant = proposal.call_id, services.tenants.get(principal.tenant)
+    tenant = services.tenants.get(principal.tenant)
     ctx = GateContext(
         proposal=proposal,
         principal=principal,
-        call_id=named if named is not None and is_id(named) else f"call_{digits[:24]}",
+        call_id=f"call_{digits[:24]}",
         now=now,
         registry=services.registry,
         executor=services.executor,

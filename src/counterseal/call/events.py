@@ -20,6 +20,7 @@ from counterseal.errors import StoreError
 from counterseal.gates import GATES
 from counterseal.gates.approval import refused_token
 from counterseal.gates.base import EMPTY, Decision, GateContext, deny
+from counterseal.gates.parse import caller_ids
 from counterseal.ledger.entry import Entry
 from counterseal.ledger.records import Due, Held, HeldStatus
 from counterseal.observation import Observation, neutralise, refusal
@@ -65,7 +66,7 @@ def event(
     """Return an event of this call. Its time is when the call came in, unless `at` is given."""
     ctx = call.ctx
     if call.caller is None:
-        record, principal = ctx.record, ctx.principal
+        record, principal, own = ctx.record, ctx.principal, caller_ids(ctx.proposal)
         call.caller = Caller(
             tenant=principal.tenant,
             run_id=ctx.run.run_id,
@@ -75,6 +76,8 @@ def event(
             agent=principal.agent,
             user=principal.user,
             trace_id=call.trace_id,
+            caller_call_id=own.pop("call_id", None),
+            **own,
         )
     return Event(
         type=kind,
@@ -206,13 +209,16 @@ def emit_span(call: Call, answer: Observation, telemetry: Telemetry) -> None:
     if not call.traced:
         return
     ctx, record = call.ctx, call.ctx.record
+    own = caller_ids(ctx.proposal)
     telemetry.emit(
         Finished(
             tenant=ctx.principal.tenant,
             tool=answer.tool,
             kind=record.contract.mcp.kind if record and record.contract.mcp else "tool",
             version=answer.version,
-            call_id=answer.call_id,
+            call_id=call.call_id,
+            caller_call_id=own.pop("call_id", None),
+            **own,
             risk=record.contract.risk.value if record else "",
             trace_id=call.trace_id,
             traceparent=ctx.proposal.trace if trace_in(ctx.proposal.trace) else None,

@@ -31,22 +31,22 @@ from counterseal.errors import CountersealError
 from counterseal.execution.probes import ProbeError, ask
 from counterseal.gates.approval import approval_hash, demand_of, ended, hash_of, votes_of
 from counterseal.gates.base import Decision, GateContext, deny, hook_request
-from counterseal.gates.parse import ORIGINS, places, sound_copy
+from counterseal.gates.parse import CALLER_IDS, ORIGINS, places, sound_copy
 from counterseal.gates.state import state_seen
 from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation import Observation, Redactor
-from counterseal.proposal import Principal, Proposal, RiskLevel
+from counterseal.proposal import Principal, Proposal, RiskLevel, System
 from counterseal.vault import Vault, VaultError
 
 _PROPOSAL_FIELDS: Final = (
     *("tool", "run_id", "version", "key"),
-    *("workflow_id", "operation_id", "expected_version"),
+    *("operation_id", "expected_version", *CALLER_IDS),
 )
 _SHOWN_OF_REQUEST: Final = (
     *("approval_id", "trace_id", "tenant", "agent", "user"),
     *("created_at", "expires_at", "risk"),
 )
-_SHOWN_OF_CALL: Final = ("arguments", "config", "before", "after", "origins", "spent")
+_SHOWN_OF_CALL: Final = ("arguments", "config", "before", "after", "origins", "spent", "reverses")
 _SUPERSEDED: Final = "Something else was asked for under the same key, or on other terms."
 _OVERTAKEN: Final = {
     HeldStatus.WAITING: (HeldStatus.EXPIRED, EventType.APPROVAL_EXPIRED),
@@ -146,6 +146,8 @@ class HeldCall(NamedTuple):
     risk_level: str = RiskLevel.LOW
     spent: Sequence[str] = ()
     """What was spent of each limit of money, in words."""
+    reverses: dict[str, str | None] | None = None
+    """The call that this one reverses, as in `System`."""
 
     def proposed(self, version: str) -> Proposal:
         """Return the proposal to submit again, with the approved version."""
@@ -268,6 +270,7 @@ def _proposal(ctx: GateContext) -> dict[str, Any]:
 
 def _sealed_part(ctx: GateContext, after: Mapping[str, Any] | None) -> dict[str, Any]:
     principal = ctx.principal
+    reversed_call = principal.reverses if isinstance(principal, System) else None
     return HeldCall(
         proposal=_proposal(ctx),
         agent=principal.agent,
@@ -282,6 +285,7 @@ def _sealed_part(ctx: GateContext, after: Mapping[str, Any] | None) -> dict[str,
         over_budget=list(ctx.over_budget),
         risk_level=principal.risk_level.value,
         spent=list(_spent(ctx)),
+        reverses=dict(reversed_call) if reversed_call else None,
     )._asdict()
 
 

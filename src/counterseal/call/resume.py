@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from counterseal.call.admit import Resume
 from counterseal.call.call import Call, CallServices
@@ -40,17 +40,14 @@ def resumed_call(
     entry: Entry, resume: Resume, run: RunRecord, record: RegistryRecord, services: CallServices
 ) -> Call:
     """Return the call as it was admitted. Its budgets are spent, and its approval remains valid."""
-    proposal = Proposal(
-        tool=entry.tool,
-        arguments=resume.arguments,
-        run_id=entry.run_id,
-        version=entry.version,
-        call_id=entry.call_id,
-    )
+    own: dict[str, Any] = {**(resume.ids or {})}
+    own |= {"tool": entry.tool, "version": entry.version, "run_id": entry.run_id}
+    proposal = Proposal(arguments=resume.arguments, **own)
     call = new_call(proposal, resume.principal(entry.tenant), services)
     call.resumed = call.in_doubt = True
     call.trace_id, call.key, call.entry = resume.trace_id, entry.key, entry
     call.learn(
+        call_id=entry.call_id,
         run=run,
         record=record,
         compiled=services.compiled_for(record),

@@ -73,6 +73,9 @@ OneTenant = Annotated[
     str | None, Option("--tenant", metavar="T", help="One tenant.  [default: the only one]")
 ]
 Call = Annotated[str | None, Option("--call", metavar="ID", help="Of this call.")]
+CallId = Annotated[
+    str, Argument(metavar="CALL_ID", help="The id of a call: Counterseal's, or the caller's own.")
+]
 Run = Annotated[str | None, Option("--run", metavar="ID", help="Of this run.")]
 Tool = Annotated[str | None, Option("--tool", metavar="NAME", help="Of this tool.")]
 Types = Annotated[
@@ -110,7 +113,9 @@ def list_events(
     search = _search(call, run, tool, types, since, until)._replace(newest_first=True)
 
     async def newest(opened: Store) -> Sequence[tuple[str, Event]]:
+        nonlocal search
         name = await one_tenant(opened, tenant)
+        search = await _of_call(opened, name, search)
         pages = [page async for page in _pages(opened, name, search, limit)]
         return [event for page in pages for event in page]
 
@@ -125,9 +130,73 @@ def list_events(
         print_page(*_event_pages(events))
 
 
+@app.command("calls")
+def list_calls(
+    tenant: OneTenant = None,
+    tool: Tool = None,
+    version: Annotated[str | None, Option(metavar="V", help="Of this contract version.")] = None,
+    agent: Annotated[str | None, Option(metavar="NAME", help="Of this agent.")] = None,
+    user: Annotated[str | None, Option(metavar="NAME", help="For this user.")] = None,
+    run: Run = None,
+    code: Annotated[str | None, Option(metavar="CODE", help="Answered with this code.")] = None,
+    external_ref: Annotated[
+        str | None, Option(metavar="REF", help="With the destination's own reference.")
+    ] = None,
+    caller_call_id: Annotated[
+        str | None, Option("--caller-call", metavar="ID", help="With this id of the caller's.")
+    ] = None,
+    workflow: Annotated[str | None, Option(metavar="ID", help="Of this workflow.")] = None,
+    conversation: Annotated[str | None, Option(metavar="ID", help="Of this conversation.")] = None,
+    session: Annotated[str | None, Option(metavar="ID", help="Of this session.")] = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, Option(metavar="N", help="How many, newest first.", min=1)] = 50,
+    store: StoreUrl = None,
+    as_json: AsJsonLines = False,
+) -> None:
+    """List calls that were answered, newest first, each with how it ended."""
+    from counterseal.ledger.requests import CallFilter
+    from counterseal.views.call_page import call_row
+
+    times = _search(since=since, until=until)
+    search = CallFilter(
+        *(tool, version, agent, user, run, code),
+        *(external_ref, caller_call_id, workflow, conversation, session),
+        since=times.since,
+        until=times.until,
+        limit=limit,
+    )
+
+    async def newest(opened: Store) -> Sequence[tuple[str, Event]]:
+        return await opened.calls(await one_tenant(opened, tenant), search)
+
+    rows = [call_row(event) for _, event in with_store(store, newest)]
+    if as_json:
+        for row in rows:
+            print_json_line(row.model_dump(mode="json"))
+    elif not rows:
+        note("No matching calls.")
+    else:
+        titles = ("Time", "Call", "Tool", "Agent", "Code")
+        cells = [
+            (f"{row.at:%Y-%m-%d %H:%M:%S}", row.call_id, row.tool, row.agent, row.code or "")
+            for row in rows
+        ]
+        print_page(table([tuple(map(one_line, row)) for row in cells], titles=titles))
+
+
+async def _of_call(store: Store, tenant: str, search: EventFilter) -> EventFilter:
+    """Return a search with Counterseal's id of the call, where the caller's own was given."""
+    from counterseal.operations.auditor import find_call
+
+    if search.call_id is None:
+        return search
+    return search._replace(call_id=await find_call(store, tenant, search.call_id) or search.call_id)
+
+
 @app.command("show")
 def show(
-    call_id: Annotated[str, Argument(metavar="CALL_ID", help="The id of a call.")],
+    call_id: CallId,
     tenant: OneTenant = None,
     arguments: Annotated[
         bool, Option("--arguments", help="Show what was proposed, too; goes on record.")
@@ -141,7 +210,9 @@ def show(
     captured: dict[str, Any] = {}
 
     async def of_call(opened: Store) -> Sequence[tuple[str, Event]]:
+        nonlocal call_id
         name = await one_tenant(opened, tenant)
+        call_id = (await _of_call(opened, name, _search(call_id))).call_id or call_id
         if arguments:
             captured.update(await _arguments(opened, name, call_id, by, keys))
         events = list(await opened.search(name, _search(call_id)))
@@ -181,7 +252,7 @@ async def _arguments(
 
 @app.command("forget")
 def forget(
-    call_id: Annotated[str, Argument(metavar="CALL_ID", help="The id of a call.")],
+    call_id: CallId,
     reason: Annotated[str, Option("--reason", metavar="TEXT", help="Why, for the record.")],
     tenant: OneTenant = None,
     by: By = None,
@@ -194,7 +265,9 @@ def forget(
     from counterseal.operations.auditor import erase_arguments
 
     async def erase(opened: Store) -> None:
+        nonlocal call_id
         name, now = await one_tenant(opened, tenant), time.time()
+        call_id = (await _of_call(opened, name, _search(call_id))).call_id or call_id
         who = by or user_name("--by")
         await erase_arguments(opened, name, call_id, by=who, reason=reason, now=now)
 
@@ -338,7 +411,8 @@ def export(
             for name in [tenant] if tenant is not None else await opened.tenants():
                 if reader is not None:
                     await reader.note(name)
-                async for page in _pages(opened, name, search):
+                narrowed = await _of_call(opened, name, search)
+                async for page in _pages(opened, name, narrowed):
                     if reader is None:
                         out.writelines(write(*event) for event in page)
                     else:

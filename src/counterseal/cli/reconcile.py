@@ -41,7 +41,9 @@ app = typer.Typer(
 )
 
 T = TypeVar("T")
-Key = Annotated[str, Argument(metavar="KEY", help="The key, as `list` shows it.")]
+Key = Annotated[
+    str, Argument(metavar="KEY", help="The key, as `list` shows it, or an id of the call.")
+]
 Kind = Annotated[str, Argument(metavar="KIND", help="verify or compensate.")]
 Reason = Annotated[str, Option("--reason", metavar="TEXT", help="Why, for the record.")]
 
@@ -194,9 +196,7 @@ def settle(
 
 @app.command("undo")
 def undo(
-    call: Annotated[
-        str, Argument(metavar="CALL", help="The call's id, or its key as `list` shows it.")
-    ],
+    call: Key,
     reason: Reason,
     tenant: AsTenant = None,
     by: By = None,
@@ -317,9 +317,13 @@ def _decide(
 
     async def decide(attention: NeedsAttention) -> None:
         items = [] if tenant else await attention.list(None, 1000)
-        owners = {tenant} if tenant else {item.tenant for item in items if item.key == key}
+        named = [item.tenant for item in items if key in (item.key, item.call_id)]
+        owners = {tenant} if tenant else set(named)
         if not owners:
-            raise CountersealError(f"nothing with the key {key} needs attention")
+            raise CountersealError(
+                f"nothing with the key {key} needs attention; for a caller's own id of a call, "
+                "give the tenant with --tenant T"
+            )
         if len(owners) > 1:
             raise CountersealError("several tenants have this key; choose one with --tenant T")
         await act(attention, owners.pop())

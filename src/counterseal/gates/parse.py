@@ -31,7 +31,9 @@ MAX_ID = 512
 _HALF = re.compile("[\ud800-\udfff]")
 _QUOTED = re.compile(r"[\"`].*[\"`] ?", re.DOTALL)
 _REASON = "The arguments are not one JSON object."
-_NO_IDS = (None,) * 5
+CALLER_IDS: Final = ("call_id", "workflow_id", "conversation_id", "session_id")
+"""The caller's own ids of a call, and of what it belongs to."""
+_NO_IDS = (None,) * 7
 ORIGINS: Final = ("user", "trusted", "untrusted")
 """Where an argument came from, from the least suspicious to the most."""
 _BYTES_PER_CHARACTER = 6
@@ -102,13 +104,8 @@ def _check_ids(proposal: Proposal, run_id: str) -> None:
         raise _UnsoundError((), "the tool's name must be a text of at most 512 characters")
     if proposal.run_id is not None and proposal.run_id != run_id:
         raise _UnsoundError((), "the run's id must be a text of 1 to 512 characters")
-    ids = (
-        proposal.key,
-        proposal.call_id,
-        proposal.version,
-        proposal.operation_id,
-        proposal.workflow_id,
-    )
+    own = [getattr(proposal, name) for name in CALLER_IDS]
+    ids = (proposal.key, proposal.version, proposal.operation_id, *own)
     if ids != _NO_IDS and not all(value is None or is_id(value) for value in ids):
         raise _UnsoundError((), "every id of the call must be a text of 1 to 512 characters")
     version = proposal.expected_version
@@ -168,6 +165,12 @@ def is_name(value: object) -> bool:
     if not isinstance(value, str) or len(value) > MAX_ID:
         return False
     return value.isascii() or _HALF.search(value) is None
+
+
+def caller_ids(proposal: Proposal) -> dict[str, str]:
+    """Return the caller's own ids in a proposal, without those that are not valid."""
+    given = {name: getattr(proposal, name) for name in CALLER_IDS}
+    return {name: value for name, value in given.items() if value is not None and is_id(value)}
 
 
 def is_id(value: object) -> bool:

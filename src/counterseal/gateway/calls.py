@@ -33,6 +33,7 @@ from counterseal.contract.outputs import is_blocks
 from counterseal.contract.schemas import Validator
 from counterseal.contract.tool_context import CLIENT, Context, RefusedError
 from counterseal.errors import RegistryError
+from counterseal.gates.parse import CALLER_IDS
 from counterseal.gateway.questions import (
     CallClient,
     ParkedCall,
@@ -53,7 +54,7 @@ RUN: Final = "counterseal/run_id"
 KEY: Final = "counterseal/idempotency_key"
 OPERATION: Final = "counterseal/operation_id"
 TOKENS: Final = "counterseal/tokens"
-"""Keys of `_meta` with which a client can describe its call."""
+"""Keys of `_meta` with which a client can describe its call; the caller's own ids are others."""
 RAW_ARGUMENTS: Final[ContextVar[Any]] = ContextVar("counterseal_raw_arguments", default=None)
 """Arguments that are no object: the first gate refuses them, not the protocol."""
 _QUESTION: Final = "approval"
@@ -86,6 +87,7 @@ class ToolCalls:
     ) -> dict[str, Any]:
         """Return the result of a call, or what the client has to answer first."""
         raw = RAW_ARGUMENTS.get()
+        own: dict[str, Any] = {name: _meta_text(ctx, f"counterseal/{name}") for name in CALLER_IDS}
         proposal = Proposal(
             tool=params.name,
             arguments=(params.arguments or {}) if raw is None else json.dumps(raw),
@@ -93,6 +95,7 @@ class ToolCalls:
             key=_meta_text(ctx, KEY),
             operation_id=_meta_text(ctx, OPERATION),
             tokens=cast("int | None", (ctx.meta or {}).get(TOKENS)),
+            **own,
             trace=traceparent(ctx),
         )
         return await self.carry_out(ctx, params, proposal, principal)
@@ -423,6 +426,8 @@ def _facts(observation: Observation, approval: Mapping[str, Any] | None) -> dict
         "code": observation.code.value,
         "replayed": observation.idempotency_hit,
     }
+    if observation.caller_call_id is not None:
+        facts["caller_call_id"] = observation.caller_call_id
     if observation.ok:
         return facts
     facts |= {

@@ -170,7 +170,7 @@ def _reserve(rows: Rows, request: AdmissionRequest, entry: Entry) -> Entry:
         earlier = before.entry
         entry = entry._replace(fence=earlier.fence + 1, attempts=earlier.attempts + 1)
     until = rows.now + request.lease
-    row = EntryRow(entry, until, None, awaited, reserved=True, resume=request.resume)
+    row = EntryRow(entry, until, None, awaited, True, request.resume, created_at=rows.now)
     rows.entries.put(where, row)
     return entry
 
@@ -224,10 +224,9 @@ def _release(rows: Rows, request: SettlementRequest, entry: Entry) -> bool:
     if row.awaited:
         rows.woken.append(where)
     lease_until, expires_at = (until, None) if pending else (None, until)
-    rows.entries.put(
-        where,
-        EntryRow(entry, lease_until, expires_at, False, row.reserved, row.resume),
-    )
+    settled = row._replace(entry=entry, lease_until=lease_until, expires_at=expires_at)
+    completed_at = None if pending else rows.now
+    rows.entries.put(where, settled._replace(awaited=False, completed_at=completed_at))
     return True
 
 

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from counterseal.audit import Columns, Event, Link
-from counterseal.audit.chain import micros, place_of
+from counterseal.audit.chain import COLUMNS, micros, place_of
 from counterseal.contract.money import money_text
 from counterseal.ledger.entry import Entry
 from counterseal.ledger.records import Due, Held, HeldStatus
-from counterseal.ledger.rows import VaultRow
+from counterseal.ledger.rows import EntryRow, VaultRow, current_entry
 
 NEW_KEY: Final = 0
 """`takes_over` of a caller that has not looked up the key. No fence number is that low."""
@@ -197,6 +197,19 @@ class StoredEntry(NamedTuple):
 
     entry: Entry
     resume: bytes | None
+    unexpired: Entry | None = None
+    """The entry with its answer, where its time is over and the answer is not deleted yet."""
+    created_at: float | None = None
+    completed_at: float | None = None
+    """As in `EntryRow`."""
+
+
+def stored_entry(row: EntryRow, resume: bytes | None, now: float) -> StoredEntry:
+    """Return an entry as it is at a time."""
+    entry = current_entry(row, now)
+    expired = entry.status is not row.entry.status or entry.observation is not row.entry.observation
+    unexpired = row.entry if expired else None
+    return StoredEntry(entry, resume, unexpired, row.created_at, row.completed_at)
 
 
 class FinishRequest(NamedTuple):
@@ -217,6 +230,7 @@ class EventFilter(NamedTuple):
     """Which events of a tenant to return. None does not narrow."""
 
     call_id: str | None = None
+    caller_call_id: str | None = None
     run_id: str | None = None
     tool: str | None = None
     types: Collection[str] | None = None
@@ -234,17 +248,29 @@ class CallFilter(NamedTuple):
     """Which calls of a tenant to return, newest first. None does not narrow."""
 
     tool: str | None = None
+    version: str | None = None
     agent: str | None = None
     user: str | None = None
     run_id: str | None = None
     code: str | None = None
     """The code that the call was answered with."""
+    external_ref: str | None = None
+    caller_call_id: str | None = None
+    workflow_id: str | None = None
+    conversation_id: str | None = None
+    session_id: str | None = None
     since: float | None = None
     """As in `EventFilter`."""
     until: float | None = None
     after: str | None = None
     """The id of the event to go on behind."""
     limit: int = 50
+
+
+def searched_columns(search: EventFilter | CallFilter) -> dict[str, str]:
+    """Return the columns of events that must have a value, with it."""
+    columns = {name: getattr(search, name) for name in COLUMNS if hasattr(search, name)}
+    return {name: value for name, value in columns.items() if value is not None}
 
 
 def searched_places(

@@ -73,6 +73,10 @@ class EntryRow(NamedTuple):
     """True when this transaction reserved the entry, so that `resume` has to be written too."""
     resume: bytes | None = None
     """Data with which another worker can go on from the entry; written, but not loaded."""
+    created_at: float | None = None
+    """When the call was admitted, by the store's clock; None for one of an earlier version."""
+    completed_at: float | None = None
+    """When the outcome was written; None while the entry is PENDING."""
 
 
 LONGEST_LEASE: Final = 3600.0
@@ -80,13 +84,21 @@ LONGEST_LEASE: Final = 3600.0
 
 
 def current_entry(row: EntryRow, now: float) -> Entry:
-    """Return the entry as it is at a time: `lapsed` depends on it."""
+    """Return the entry as it is at a time: `lapsed` and EXPIRED depend on it."""
     entry, until = row.entry, row.lease_until
     if entry.status is not EntryStatus.PENDING or entry.phase is Phase.ESCALATED:
-        return entry
+        over = row.expires_at is not None and row.expires_at <= now
+        return expired_entry(entry) if over else entry
     if until is None or now < until <= now + LONGEST_LEASE:
         return entry
     return entry._replace(lapsed=True)
+
+
+def expired_entry(entry: Entry) -> Entry:
+    """Return a settled entry whose answer is no longer kept. A free key stays free."""
+    free = entry.status is EntryStatus.FAILED_RETRYABLE
+    status = entry.status if free else EntryStatus.EXPIRED
+    return entry._replace(status=status, observation=None)
 
 
 class RunProgress(NamedTuple):

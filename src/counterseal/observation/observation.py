@@ -67,6 +67,7 @@ class Observation(NamedTuple):
     tool: str
     version: str
     call_id: str
+    """Counterseal's own id of the call, unique; for a repeat, of the call that was executed."""
     code: Code
     response: Response
     """The code's response vector, as the contract refines it."""
@@ -91,6 +92,8 @@ class Observation(NamedTuple):
     """A pointer to the whole output in the vault, for people; a model can't follow it."""
     verification: VerificationHint = NOT_VERIFIED
     decisions: Sequence[Recordable] = ()
+    caller_call_id: str | None = None
+    """The id that the caller gave this call (`Proposal.call_id`), to match the answer by."""
 
     @property
     def ok(self) -> bool:
@@ -169,6 +172,7 @@ class Observation(NamedTuple):
             "approval_id": self.approval_id,
             "retry_after": self.retry_after,
             "external_ref": self.external_ref,
+            "caller_call_id": self.caller_call_id,
             "raw": self.raw,
             "decisions": [decision.record() for decision in shown_decisions],
         }
@@ -304,6 +308,7 @@ def stored(
         "approval_id": observation.approval_id,
         "retry_after": observation.retry_after,
         "external_ref": observation.external_ref,
+        "caller_call_id": observation.caller_call_id,
         "raw": observation.raw,
         "verification": None if hint == NOT_VERIFIED else thaw(hint),
         "decisions": [decision.record() for decision in shown_decisions],
@@ -354,6 +359,7 @@ def from_stored(kept: Mapping[str, Any], **changes: Any) -> Observation:
         raw=kept.get("raw"),
         verification=NOT_VERIFIED if hint is None else VerificationHint(*thaw(hint)),
         decisions=tuple(ReadBack(decision) for decision in kept.get("decisions", ())),
+        caller_call_id=kept.get("caller_call_id"),
     )._replace(**changes)
 
 

@@ -22,6 +22,7 @@ from counterseal.ledger.records import Concern, Due, DueKind
 from counterseal.ledger.requests import FinishRequest, SettlementRequest, StoredEntry
 from counterseal.observation import Observation
 from counterseal.observation.observation import stored
+from counterseal.operations.auditor import find_entry
 from counterseal.vault import VaultError
 
 COMPENSATION_AGENT: Final = "counterseal.compensation"
@@ -30,7 +31,11 @@ _MAX_REASON: Final = 1000
 
 
 class NeedsAttention:
-    """Acts in the name of an operator, who is recorded with the reason given."""
+    """Acts in the name of an operator, who is recorded with the reason given.
+
+    A `key` is that of the call, or an id of it. AmbiguousCallError if calls with several keys have
+    the id.
+    """
 
     def __init__(self, services: CallServices, *, by: str) -> None:
         if not by.strip():
@@ -60,16 +65,9 @@ class NeedsAttention:
         await self._settle(kept, settled, "did_not_happen", reason)
 
     async def compensate(self, tenant: str, key: str, *, reason: str) -> Due:
-        """Schedule the reversal of a call. `key` is the call's key or its id.
-
-        RegistryError or CountersealError if the call can't be reversed.
-        """
+        """Schedule the reversal of a call. RegistryError or CountersealError if it can't be."""
         services, reason = self._services, _checked(reason)
-        kept = await services.store.look_up(tenant, key)
-        kept = kept or await services.store.look_up_call(tenant, key)
-        if kept is None:
-            raise CountersealError(f"no call is recorded under the key {key!r}")
-        entry = kept.entry
+        entry = (await find_entry(services.store, tenant, key)).entry
         if entry.status is not EntryStatus.COMPLETED:
             raise CountersealError(
                 f"only a completed call can be reversed; this one is {entry.status}"
@@ -99,12 +97,12 @@ class NeedsAttention:
     async def again(self, tenant: str, kind: DueKind, key: str, *, reason: str) -> None:
         """Schedule failed work to be tried once more."""
         more: dict[str, Any] = {"again_after": 0.0}
-        work = await self._services.store.find_due(tenant, kind, key)
-        if work is not None and kind is DueKind.COMPENSATE and await self._failed_for_good(work):
+        work = await self._failed(tenant, kind, key)
+        if kind is DueKind.COMPENSATE and await self._failed_for_good(work):
             # Under the same key, the reversal would only be answered with its failure.
             body = {**work.body, "generation": work.body.get("generation", 0) + 1}
             more = {"due": ((0.0, work._replace(body=body, fence=0, tries=0, failed=None)),)}
-        await self._finish(tenant, kind, key, "again", reason, **more)
+        await self._finish(work, "again", reason, **more)
 
     async def _failed_for_good(self, work: Due) -> bool:
         contract = self._services.registry.get(work.tool, work.version).contract
@@ -115,14 +113,12 @@ class NeedsAttention:
 
     async def dismiss(self, tenant: str, kind: DueKind, key: str, *, reason: str) -> None:
         """Take failed work off the list: the operator has dealt with it."""
-        await self._finish(tenant, kind, key, "dismissed", reason)
+        await self._finish(await self._failed(tenant, kind, key), "dismissed", reason)
 
     # --- one transaction each ---------------------------------------------------------------------
 
     async def _escalated(self, tenant: str, key: str) -> StoredEntry:
-        kept = await self._services.store.look_up(tenant, key)
-        if kept is None:
-            raise CountersealError(f"no call is recorded under the key {key!r}")
+        kept = await find_entry(self._services.store, tenant, key)
         if kept.entry.status is not EntryStatus.PENDING or kept.entry.phase is not Phase.ESCALATED:
             raise CountersealError("this call does not need attention")
         return kept
@@ -178,15 +174,20 @@ class NeedsAttention:
             attempt=entry.attempts,
         )
 
-    async def _finish(
-        self, tenant: str, kind: DueKind, key: str, decision: str, reason: str, **more: Any
-    ) -> None:
+    async def _failed(self, tenant: str, kind: DueKind, key: str) -> Due:
+        """Return failed work. CountersealError if there is none under the key."""
         store = self._services.store
         work = await store.find_due(tenant, kind, key)
+        if work is None and kind in (DueKind.VERIFY, DueKind.COMPENSATE):
+            entry = (await find_entry(store, tenant, key)).entry
+            work = await store.find_due(tenant, kind, entry.key)
         if work is None or work.failed is None:
             raise CountersealError(f"no failed {kind} needs attention under the key {key!r}")
+        return work
+
+    async def _finish(self, work: Due, decision: str, reason: str, **more: Any) -> None:
         events = (self._event(work, decision, reason),)
-        if not await store.finish(FinishRequest(work, events=events, **more)):
+        if not await self._services.store.finish(FinishRequest(work, events=events, **more)):
             raise CountersealError("this has been dealt with meanwhile; read the list again")
 
     def _event(self, about: Entry | Due, decision: str, reason: str) -> Event:

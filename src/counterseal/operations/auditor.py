@@ -5,8 +5,11 @@ The rules of the record are in `audit`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 from counterseal.audit import Caller, Event, EventType, Head
 from counterseal.audit.chain import Checkpoint, make_checkpoint, sealed_heads
@@ -14,7 +17,7 @@ from counterseal.audit.verify import LATE_MICROS, FindingKind, RecordVerifier, R
 from counterseal.call.capture import Capture, unpack_capture
 from counterseal.errors import CountersealError, StoreError
 from counterseal.keys import KeyRing, Signer
-from counterseal.ledger.requests import EventFilter
+from counterseal.ledger.requests import EventFilter, StoredEntry
 from counterseal.storage.store import Store
 from counterseal.vault import Vault, VaultError
 
@@ -114,6 +117,136 @@ async def seal_store(store: Store, tenant: str, signer: Signer, now: float) -> C
         if await store.seal(checkpoint):
             return checkpoint
     raise StoreError(f"{tenant}: another process sealed first, {_TRIES} times; try again later")
+
+
+# --- a call by its id -----------------------------------------------------------------------------
+
+_OWN_ID: Final = re.compile(r"call_[0-9a-f]{24}")
+_MAX_SAME: Final = 200
+"""Events that are read to find the calls with an id: each call has a few of these types."""
+_DONE: Final = (EventType.SUCCEEDED, EventType.FAILED, EventType.RECONCILED)
+_STEPS: Final = (
+    *(EventType.REQUESTED, EventType.DENIED, EventType.APPROVAL_REQUIRED, EventType.REPLAYED),
+    *(EventType.ESCALATED, *_DONE),
+)
+_MAX_CHOICES: Final = 20
+
+
+class CallChoice(NamedTuple):
+    """A call that an id may mean."""
+
+    call_id: str
+    tool: str
+    run_id: str
+    at: float
+    """When its latest step was recorded, or it was admitted; 0: an earlier version did not say."""
+    executed: str
+    """The id of the call whose outcome it has: its own, or that of the call that it repeats."""
+    operation: str | None = None
+    """Its key, or a fingerprint of that; None for a call without one."""
+    done: bool = False
+    """True if it was executed."""
+
+    def __str__(self) -> str:
+        when = f", {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
+        return f"{self.call_id} ({self.tool} in run {self.run_id}{when})"
+
+
+class AmbiguousCallError(CountersealError):
+    """Several calls have the id that was given: `choices` says which."""
+
+    def __init__(self, call_id: str, choices: Sequence[CallChoice]) -> None:
+        self.choices = tuple(choices[:_MAX_CHOICES])
+        more = len(choices) - len(self.choices)
+        listed = "; ".join([*map(str, self.choices), *([f"and {more} more"] if more else [])])
+        if len({choice.call_id for choice in choices}) == len(choices):
+            advice = "use the id that Counterseal gave the call"
+        else:  # made by an earlier version, which took over the callers' ids
+            keys = sorted({choice.operation or "" for choice in choices})
+            advice = f"use the key of the call ({', '.join(keys)}), or look at its run"
+        super().__init__(f"{len(choices)} calls have the id {call_id!r}; {advice}: {listed}.")
+
+
+Owner = tuple[str, str | None]
+"""An agent, and the user that it may be bound to: calls of others do not exist for it."""
+
+
+async def find_call(
+    store: Store, tenant: str, call_id: str, owner: Owner | None = None
+) -> str | None:
+    """Return Counterseal's id of a call, from that or from the caller's own id; None: unknown.
+
+    AmbiguousCallError if several calls have the id. Tries of one operation count as one call: the
+    one that was executed, else the latest.
+    """
+    choices = await _choices(store, tenant, call_id, owner)
+    if not choices:
+        return None
+    operations = {choice.operation for choice in choices}
+    if len(choices) > 1 and (len(operations) > 1 or None in operations):
+        raise AmbiguousCallError(call_id, choices)
+    return next((choice for choice in choices if choice.done), choices[0]).call_id
+
+
+async def find_entry(store: Store, tenant: str, name: str) -> StoredEntry:
+    """Return a ledger entry by its key, or by an id of its call.
+
+    AmbiguousCallError if calls with several keys have the id; CountersealError if there is none.
+    """
+    kept = await store.look_up(tenant, name)
+    if kept is not None:
+        return kept
+    ids = {name, *(choice.executed for choice in await _choices(store, tenant, name, None))}
+    found = [one for call_id in sorted(ids) for one in await store.look_up_call(tenant, call_id)]
+    if not found:
+        raise CountersealError(f"no call is recorded under the key or the id {name!r}")
+    if len(found) > 1:
+        raise AmbiguousCallError(name, [_choice_of(one) for one in found])
+    return found[0]
+
+
+def _choice_of(kept: StoredEntry) -> CallChoice:
+    entry, at = kept.entry, kept.created_at or 0.0
+    return CallChoice(entry.call_id, entry.tool, entry.run_id, at, entry.call_id, entry.key)
+
+
+async def _choices(
+    store: Store, tenant: str, call_id: str, owner: Owner | None
+) -> Sequence[CallChoice]:
+    """Return the calls with an id, latest first.
+
+    An id of Counterseal's own belongs to one call, whatever ids callers give to theirs.
+    """
+    wanted = EventFilter(types=_STEPS, limit=_MAX_SAME, newest_first=True)
+    events = list(await store.search(tenant, wanted._replace(call_id=call_id)))
+    is_own = _OWN_ID.fullmatch(call_id) is not None
+    if is_own and not events:  # on record, but erased, or only just begun
+        events = list(await store.search(tenant, EventFilter(call_id=call_id, limit=1)))
+    if not (is_own and events):
+        events += await store.search(tenant, wanted._replace(caller_call_id=call_id))
+    calls: dict[tuple[str, ...], CallChoice] = {}
+    for _, event in sorted(events, reverse=True, key=itemgetter(0)):
+        caller, body = event.caller, event.body
+        if owner is not None and not _is_of(caller, owner):
+            continue
+        # Earlier versions took over the caller's id: such calls differ by run, tool and trace.
+        shared = caller.caller_call_id is None and not is_own
+        place = (caller.run_id, caller.tool, caller.trace_id) if shared else ()
+        if shared and not caller.trace_id:
+            continue  # an operator's step
+        new = (caller.call_id, caller.tool, caller.run_id, event.occurred_at, caller.call_id)
+        choice = calls.get((caller.call_id, *place), CallChoice(*new))
+        calls[caller.call_id, *place] = choice._replace(
+            executed=body.get("of", choice.executed),
+            operation=body.get("key_fingerprint", choice.operation),
+            done=choice.done or event.type in _DONE,
+        )
+    return tuple(calls.values())
+
+
+def _is_of(caller: Caller, owner: Owner) -> bool:
+    agent, user = owner
+    return caller.agent == agent and user in (None, caller.user)
 
 
 # --- what was asked -------------------------------------------------------------------------------

@@ -61,6 +61,12 @@ async def _later(runtime: Runtime, work: Due, at_least: float = 0.0) -> str:
     return await _finish(runtime, work, "resting", again_after=pause)
 
 
+async def _look_up(runtime: Runtime, work: Due) -> StoredEntry | None:
+    """Return the entry of the call, which keeps its answer as long as this work is due."""
+    kept = await runtime.store.look_up(work.tenant, work.key)
+    return None if kept is None else kept._replace(entry=kept.unexpired or kept.entry)
+
+
 def _contract_of(runtime: Runtime, entry: Entry, resume: Resume) -> RegistryRecord:
     """Return the record of the very contract that a call was admitted under."""
     record = contract_for(runtime.registry, entry, resume)
@@ -75,7 +81,7 @@ def _contract_of(runtime: Runtime, entry: Entry, resume: Resume) -> RegistryReco
 
 async def verify(runtime: Runtime, work: Due) -> str:
     """Check whether the target of a call is in the expected state, and record the result."""
-    kept = await runtime.store.look_up(work.tenant, work.key)
+    kept = await _look_up(runtime, work)
     if kept is None or kept.entry.status is EntryStatus.COMPENSATED:
         return await _finish(runtime, work, "dropped")  # reversed: nothing to verify
     if kept.entry.status is not EntryStatus.COMPLETED or kept.resume is None:
@@ -148,7 +154,7 @@ async def compensate(runtime: Runtime, work: Due) -> str:
     original's user, in a run of its own, under a key derived from the original's: however often it
     is tried, it happens once.
     """
-    kept = await runtime.store.look_up(work.tenant, work.key)
+    kept = await _look_up(runtime, work)
     if kept is None or kept.entry.status is EntryStatus.COMPENSATED:
         return await _finish(runtime, work, "dropped")  # reversed before
     if kept.entry.status is not EntryStatus.COMPLETED:
@@ -177,6 +183,11 @@ async def compensate(runtime: Runtime, work: Due) -> str:
         ),
         System(
             covered=resume.approval_id is not None,
+            reverses={
+                "call_id": kept.entry.call_id,
+                "tool": kept.entry.tool,
+                "external_ref": from_stored(kept.entry.observation or {}).external_ref,
+            },
             tenant=work.tenant,
             agent=COMPENSATION_AGENT,
             user=resume.user,

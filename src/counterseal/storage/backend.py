@@ -83,7 +83,9 @@ class Queries(Protocol):
 
     async def look_up(self, tenant: str, key: str) -> StoredEntry | None: ...
 
-    async def look_up_call(self, tenant: str, call_id: str) -> StoredEntry | None: ...
+    async def look_up_call(
+        self, tenant: str, call_id: str, limit: int
+    ) -> Sequence[StoredEntry]: ...
 
     # --- people and operators ---------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from counterseal.audit import (
     event_of,
     extend,
 )
-from counterseal.audit.chain import CODE, COST, TALLY, Checkpoint, micros
+from counterseal.audit.chain import COLUMNS, Checkpoint, micros
 from counterseal.audit.events import erasure_event
 from counterseal.ledger.changes import ANY_KEY, IDLE_SECONDS
 from counterseal.ledger.due_work import (
@@ -62,7 +62,9 @@ from counterseal.ledger.requests import (
     Memory,
     StoredEntry,
     TallyCount,
+    searched_columns,
     searched_places,
+    stored_entry,
 )
 from counterseal.ledger.rows import (
     LONGEST_LEASE,
@@ -77,6 +79,7 @@ from counterseal.ledger.rows import (
     StateValue,
     TenantKey,
     current_entry,
+    expired_entry,
 )
 from counterseal.storage.backend import Place, Transaction
 from counterseal.storage.store import Store
@@ -87,7 +90,9 @@ T = TypeVar("T")
 _DAY: Final = 86_400
 _OF_A_DAY: Final = re.compile(r"/([0-9]+)$")
 """How the name of a counter ends that counts for a day."""
-_TYPE, _RUN, _CALL, _TOOL, _AGENT, _USER = 0, 2, 3, 4, 6, 7
+_TYPE, _CALL, _CODE, _TALLY, _COST = map(
+    COLUMNS.index, ("type", "call_id", "code", "tally", "cost")
+)
 """Places in the columns of an event."""
 
 _Groups = defaultdict[tuple[str, ...], dict[str, T]]
@@ -302,10 +307,9 @@ class MemoryBackend:
             if row.expires_at is not None and row.expires_at <= now and where not in needed
         )
         for _, where in over[:limit]:
-            entry = self.entries[where].entry
-            free = entry.status is EntryStatus.FAILED_RETRYABLE
-            status = entry.status if free else EntryStatus.EXPIRED
-            self.entries[where] = EntryRow(entry._replace(status=status, observation=None), None)
+            self.entries[where] = self.entries[where]._replace(
+                entry=expired_entry(self.entries[where].entry), expires_at=None, resume=None
+            )
         return len(over[:limit])
 
     def _expire_vault(self, oldest: float, now: float, limit: int) -> int:
@@ -436,13 +440,15 @@ class MemoryBackend:
 
     async def look_up(self, tenant: str, key: str) -> StoredEntry | None:
         row = self.entries.get((tenant, key))
-        return None if row is None else StoredEntry(current_entry(row, self._clock()), row.resume)
+        return None if row is None else stored_entry(row, row.resume, self._clock())
 
-    async def look_up_call(self, tenant: str, call_id: str) -> StoredEntry | None:
-        for where, row in self.entries.items():
-            if where[0] == tenant and row.entry.call_id == call_id:
-                return await self.look_up(*where)
-        return None
+    async def look_up_call(self, tenant: str, call_id: str, limit: int) -> Sequence[StoredEntry]:
+        found = (
+            stored_entry(row, row.resume, self._clock())
+            for where, row in sorted(self.entries.items())
+            if where[0] == tenant and row.entry.call_id == call_id
+        )
+        return list(islice(found, limit))
 
     # --- queries: people and operators ------------------------------------------------------------
 
@@ -518,7 +524,7 @@ class MemoryBackend:
     async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         log = self._log_of(tenant)
         begin, end = searched_places(search, newest_first=search.newest_first)
-        wanted = {_CALL: search.call_id, _RUN: search.run_id, _TOOL: search.tool}
+        wanted = searched_columns(search)
         matching = (
             (link.event_id, event_of(columns))
             for link, columns in (reversed(log) if search.newest_first else log)
@@ -530,12 +536,11 @@ class MemoryBackend:
         return list(islice(matching, search.limit))
 
     async def calls(self, tenant: str, search: CallFilter) -> Sequence[tuple[str, Event]]:
-        wanted = {_TOOL: search.tool, _AGENT: search.agent, _USER: search.user}
-        wanted |= {_RUN: search.run_id, CODE: search.code}
+        wanted = searched_columns(search)
         begin, end = searched_places(search, newest_first=True)
         last: dict[str, tuple[Link, Columns]] = {}
         for link, columns in reversed(self._log_of(tenant)):
-            if columns is not None and columns[CODE] is not None:
+            if columns is not None and columns[_CODE] is not None:
                 last.setdefault(columns[_CALL], (link, columns))
         calls = [
             (link.event_id, event_of(columns))
@@ -552,10 +557,10 @@ class MemoryBackend:
         counts: Counter[tuple[int, str]] = Counter()
         costs: defaultdict[tuple[int, str], float] = defaultdict(float)
         for link, columns in self._log_of(tenant):
-            if columns is not None and columns[TALLY] is not None and begin <= link.number < end:
-                where = bisect_right(edges, link.number), columns[TALLY]
+            if columns is not None and columns[_TALLY] is not None and begin <= link.number < end:
+                where = bisect_right(edges, link.number), columns[_TALLY]
                 counts[where] += 1
-                costs[where] += columns[COST] or 0.0
+                costs[where] += columns[_COST] or 0.0
         return [TallyCount(*where, count, costs[where]) for where, count in counts.items()]
 
     async def tenants(self) -> Sequence[str]:
@@ -617,6 +622,6 @@ def _apply_to_groups(table: _Groups[T], changes: Mapping[Any, T | None]) -> None
 # --- events ---------------------------------------------------------------------------------------
 
 
-def _matches(columns: Columns, wanted: Mapping[int, str | None]) -> bool:
-    """Return True when every column has its wanted value; None does not narrow."""
-    return all(value in (None, columns[place]) for place, value in wanted.items())
+def _matches(columns: Columns, wanted: Mapping[str, str]) -> bool:
+    """Return True when every column has its wanted value."""
+    return all(columns[COLUMNS.index(name)] == value for name, value in wanted.items())

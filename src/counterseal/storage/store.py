@@ -51,6 +51,7 @@ from counterseal.ledger.rows import RowKeys, Rows, VaultRow, event_columns
 from counterseal.storage.backend import Backend, Transaction
 
 T = TypeVar("T")
+_MAX_SAME_ID: Final = 20
 _USED_SECONDS: Final = 1.0
 """That an implicit run is in use is written at most once in so many seconds."""
 
@@ -353,9 +354,12 @@ class Store:
         """Return an entry with what is needed to go on from it."""
         return await self._queries.look_up(tenant, key)
 
-    async def look_up_call(self, tenant: str, call_id: str) -> StoredEntry | None:
-        """Return the entry of a call with what is needed to go on from it."""
-        return await self._queries.look_up_call(tenant, call_id)
+    async def look_up_call(self, tenant: str, call_id: str) -> Sequence[StoredEntry]:
+        """Return the entry of a call with what is needed to go on from it, or nothing.
+
+        Earlier versions took over the caller's id, so that several calls may have the same.
+        """
+        return await self._queries.look_up_call(tenant, call_id, _MAX_SAME_ID)
 
     async def concerns(self, tenant: str | None = None, limit: int = 100) -> Sequence[Concern]:
         """Return what needs attention, oldest first: escalated entries, and failed due work."""

@@ -147,6 +147,14 @@ class Reversibility(RowModel):
     compensation_tool: str | None
 
 
+class ReversedCall(RowModel):
+    """The call that a reversal is about."""
+
+    call_id: str
+    tool: str
+    external_ref: str | None = Field(description="The destination's own reference.")
+
+
 class ApprovalPage(RowModel):
     """Everything that an approver reads before deciding."""
 
@@ -155,6 +163,7 @@ class ApprovalPage(RowModel):
     consequence: str
     action: Action
     target: str | None
+    reverses: ReversedCall | None = Field(description="For a reversal: the call to reverse.")
     arguments: JsonObject
     config: JsonObject
     origins: dict[str, str]

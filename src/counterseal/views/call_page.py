@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from counterseal.audit import Event, EventType
+from counterseal.audit import Caller, Event, EventType
 from counterseal.audit.chain import place_of
 from counterseal.audit.events import filed
 from counterseal.call.capture import Capture
@@ -55,13 +55,17 @@ _ASKED: Final = (
 class CallRow(RowModel):
     """How one call ended, or where it stands."""
 
-    call_id: str
+    call_id: str = Field(description="Counterseal's own id of the call, unique.")
     tool: str
     version: str
     agent: str
     user: str | None
     run_id: str
     trace_id: str
+    caller_call_id: str | None = Field(description="The caller's id of the call; may repeat.")
+    workflow_id: str | None
+    conversation_id: str | None
+    session_id: str | None
     at: Moment = Field(description="When it was answered.")
     type: str = Field(description="The event that says so, such as tool.succeeded.")
     code: str | None = Field(description="One of the 21 codes; null while it is in progress.")
@@ -106,6 +110,8 @@ class LedgerRow(RowModel):
     fence: int
     call_id: str
     unknown_since: Moment | None
+    created_at: Moment | None = Field(description="When the call was admitted.")
+    completed_at: Moment | None = Field(description="When its outcome was written.")
     external_ref: str | None = Field(description="The destination's own reference.")
 
 
@@ -263,6 +269,7 @@ class ObservationRow(BaseModel):
     approval_url: str | None = Field(description="Where a person decides.")
     retry_after: float | None = Field(description="Seconds.")
     external_ref: str | None = Field(description="The destination's own reference.")
+    caller_call_id: str | None = Field(None, description="The id that the caller gave this call.")
     text: str = Field(description="The observation as text for the model.")
 
 
@@ -284,6 +291,15 @@ class FieldProblem(RowModel):
     where: Where | None
     message: str
     code: str
+
+
+class CallChoiceRow(RowModel):
+    """One of several calls that have the same caller's id."""
+
+    call_id: str
+    tool: str
+    run_id: str
+    at: Moment
 
 
 class ProblemBody(RowModel):
@@ -309,6 +325,7 @@ class ProblemBody(RowModel):
     role: str | None = Field(None, description="The role that is missing.")
     why: str | None = Field(None, description="Why a vote was not accepted, in one word.")
     known: list[str] | None = Field(None, description="The parameters that are allowed.")
+    choices: list[CallChoiceRow] | None = Field(None, description="The calls that have the id.")
     observation: ObservationRow | None = Field(
         None, description="For a call that was refused or failed: what the model is told."
     )
@@ -328,6 +345,10 @@ def call_row(event: Event) -> CallRow:
         user=caller.user,
         run_id=caller.run_id,
         trace_id=caller.trace_id,
+        caller_call_id=caller.caller_call_id,
+        workflow_id=caller.workflow_id,
+        conversation_id=caller.conversation_id,
+        session_id=caller.session_id,
         at=utc(event.occurred_at),
         type=event.type.value,
         code=filed(event.type, event.decision, body)[0],
@@ -362,7 +383,7 @@ async def call_page(runtime: Runtime, tenant: str, events: Events) -> CallPage:
     executed = _text(body.get("of")) or row.call_id
     if executed != row.call_id:  # what came after the effect is on record for that call
         first = await runtime.store.search(tenant, EventFilter(call_id=executed))
-    kept = await runtime.store.look_up_call(tenant, executed)
+    kept = await _entry_of(runtime, tenant, executed, end.caller)
     shown = await ModelInput.of_call(runtime, tenant, end, kept)
     held = await _held(runtime, tenant, events)
     observation = None if shown.record is None else without_decisions(shown.record)
@@ -385,6 +406,17 @@ async def call_page(runtime: Runtime, tenant: str, events: Events) -> CallPage:
         trace_id=row.trace_id,
         copy_as=_commands(row.call_id, tenant),
     )
+
+
+async def _entry_of(
+    runtime: Runtime, tenant: str, call_id: str, caller: Caller
+) -> StoredEntry | None:
+    """Return the ledger entry of a call; of several with the id, the one of the caller's run."""
+    found = await runtime.store.look_up_call(tenant, call_id)
+    if len(found) > 1:
+        about = (caller.run_id, caller.tool)
+        found = [one for one in found if (one.entry.run_id, one.entry.tool) == about]
+    return found[0] if len(found) == 1 else None
 
 
 def _asked(events: Events) -> AskedRow:
@@ -491,6 +523,8 @@ def _ledger_row(kept: StoredEntry) -> LedgerRow:
         fence=entry.fence,
         call_id=entry.call_id,
         unknown_since=None if entry.unknown_since is None else utc(entry.unknown_since),
+        created_at=None if kept.created_at is None else utc(kept.created_at),
+        completed_at=None if kept.completed_at is None else utc(kept.completed_at),
         external_ref=_text((entry.observation or {}).get("external_ref")),
     )
 

@@ -23,7 +23,7 @@ from counterseal.gates.budget import limit_source
 from counterseal.ledger.records import Budgets, RunRecord
 from counterseal.ledger.requests import CallFilter, EventFilter
 from counterseal.operations.attention import COMPENSATION_AGENT
-from counterseal.operations.auditor import erase_arguments, read_arguments
+from counterseal.operations.auditor import Owner, erase_arguments, find_call, read_arguments
 from counterseal.proposal import System
 from counterseal.registry import Grant
 from counterseal.views.approvals import ApprovalRow
@@ -61,7 +61,14 @@ from counterseal.views.record import EventRow, event_row
 
 # --- searching calls ------------------------------------------------------------------------------
 
-_TEXTS: Final = ("tool", "agent", "user", "run", "code", "metric", "part")
+FILTERS: Final = {
+    **{name: name for name in ("tool", "version", "agent", "user", "code", "external_ref")},
+    "run": "run_id",
+    "caller_call_id": "caller_call_id",
+    **{name: f"{name}_id" for name in ("workflow", "conversation", "session")},
+}
+"""The fields of a search that a call must match exactly, each with its name in a row."""
+_TEXTS: Final = (*FILTERS, "metric", "part")
 _MAX_TIME: Final = 1e11
 """Seconds since the epoch: about three thousand years."""
 _DAY: Final = 86_400.0
@@ -69,7 +76,7 @@ _MAX_SCANNED: Final = 2000
 """Events or calls that are read for one page of those that match."""
 _MAX_KEY: Final = 1000
 _MAX_EVENTS: Final = 500
-"""Events of one call id: a caller may give many calls the same id."""
+"""Events of one call: in earlier versions, many calls could have the same id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +84,20 @@ class CallSearch:
     """A search of calls. A field that is None matches every call."""
 
     tool: str | None = None
+    version: str | None = None
+    """Of the contract."""
     agent: str | None = None
     user: str | None = None
     run: str | None = None
     code: str | None = None
     """One of the 21 codes, such as SUCCESS or PERMISSION_DENIED."""
+    external_ref: str | None = None
+    """The destination's own reference, such as the id of a payment."""
+    caller_call_id: str | None = None
+    """The caller's own id of the call, which several calls may have."""
+    workflow: str | None = None
+    conversation: str | None = None
+    session: str | None = None
     metric: str | None = None
     """The name of a metric: one row for each event that it counts, so that the number of rows is
     the metric's number."""
@@ -138,17 +154,14 @@ class CallViews(TenantSection):
         """Return calls, newest first. ValueError names a field of the search that is wrong."""
         wanted = (search or CallSearch()).checked()
         after = None if wanted.cursor is None else read_cursor(wanted.cursor, str)[0]
-        if not storable(wanted.tool, wanted.agent, wanted.user, wanted.run, after):
+        exact = {row: getattr(wanted, name) for name, row in FILTERS.items()}
+        if not storable(*exact.values(), after):
             return Page[CallRow](items=[], next=None)
         test = wanted.event_test()
         if test is not None:
             return await self._counted(wanted, test, after)
         query = CallFilter(
-            tool=wanted.tool,
-            agent=wanted.agent,
-            user=wanted.user,
-            run_id=wanted.run,
-            code=wanted.code,
+            **exact,
             since=wanted.since,
             until=wanted.until,
             after=after,
@@ -179,9 +192,12 @@ class CallViews(TenantSection):
                     shown = event_id
         return Page[CallRow](items=rows, next=None)
 
-    async def page(self, call_id: str) -> CallPage:
-        """Return everything on record about a call. NotFoundError."""
-        return await call_page(self.runtime, self.tenant, await self._existing(call_id))
+    async def page(self, call_id: str, owner: Owner | None = None) -> CallPage:
+        """Return everything on record about a call. NotFoundError, AmbiguousCallError.
+
+        `call_id` is either id of the call, here and below; `owner` limits the search for it.
+        """
+        return await call_page(self.runtime, self.tenant, await self._existing(call_id, owner))
 
     async def arguments(self, call_id: str) -> ArgumentsRow:
         """Return what was proposed in a call. NotFoundError if the call is unknown, NotKeptError.
@@ -189,7 +205,7 @@ class CallViews(TenantSection):
         Requires the role operator, and that the person has looked is on record.
         """
         self.require(Role.OPERATOR)
-        await self._existing(call_id)
+        call_id = (await self._existing(call_id))[0][1].caller.call_id
         runtime, by, now = self.runtime, self.person.name, self.runtime.clock()
         capture = await read_arguments(
             runtime.store, runtime.vault, self.tenant, call_id, by=by, now=now
@@ -199,7 +215,7 @@ class CallViews(TenantSection):
     async def erase_arguments(self, call_id: str, reason: str) -> None:
         """Delete what was kept of a call's proposals, on record. Requires the role admin."""
         self.require(Role.ADMIN)
-        await self._existing(call_id)
+        call_id = (await self._existing(call_id))[0][1].caller.call_id
         runtime, by, now = self.runtime, self.person.name, self.runtime.clock()
         await erase_arguments(runtime.store, self.tenant, call_id, by=by, reason=reason, now=now)
 
@@ -220,18 +236,29 @@ class CallViews(TenantSection):
         """Return a call's events, oldest first. NotFoundError if there are none."""
         return [event_row(event_id, event) for event_id, event in await self._existing(call_id)]
 
-    async def _existing(self, call_id: str) -> Events:
-        events = await self._events(call_id) if storable(call_id) else ()
+    async def _existing(self, call_id: str, owner: Owner | None = None) -> Events:
+        own = await self._own_id(call_id, owner)
+        events = await self._events(own) if own is not None else ()
         if not events:
             raise NotFoundError("call")
         return events
+
+    async def _own_id(self, call_id: str, owner: Owner | None = None) -> str | None:
+        if not storable(call_id):
+            return None
+        return await find_call(self.runtime.store, self.tenant, call_id, owner)
 
     async def _events(self, call_id: str) -> Events:
         latest = EventFilter(call_id=call_id, limit=_MAX_EVENTS, newest_first=True)
         return list(reversed(await self.runtime.store.search(self.tenant, latest)))
 
     async def observation(
-        self, *, call_id: str | None = None, key: str | None = None, tool: str | None = None
+        self,
+        *,
+        call_id: str | None = None,
+        key: str | None = None,
+        tool: str | None = None,
+        owner: Owner | None = None,
     ) -> dict[str, Any]:
         """Return an observation's record, by its call or its ledger key. NotFoundError.
 
@@ -239,11 +266,14 @@ class CallViews(TenantSection):
         `KeptObservation`, apart from `approval_url`.
         """
         ledger_key = key if tool is None else f"call:{tool}:{key}"
-        received = await (self._by_key(ledger_key) if call_id is None else self._by_call(call_id))
+        if call_id is not None:
+            received = await self._by_call(await self._own_id(call_id, owner) or call_id)
+        else:
+            received = await self._by_key(ledger_key)
         if received is None or received.record is None:
             raise NotFoundError("observation")
         record = without_decisions(received.record)
-        return {**record, "text": received.text, "cut": received.cut}
+        return {"caller_call_id": None, **record, "text": received.text, "cut": received.cut}
 
     async def _by_key(self, key: str | None) -> ModelInput | None:
         if key is None or not key.isprintable() or len(key) > _MAX_KEY:
@@ -257,7 +287,8 @@ class CallViews(TenantSection):
         if events and "seen" in last_event(events).body:
             return await self._read(events)
         first = _executed_call(call_id, events)
-        return ModelInput.from_ledger(await self.runtime.store.look_up_call(self.tenant, first))
+        found = await self.runtime.store.look_up_call(self.tenant, first)
+        return ModelInput.from_ledger(found[0]) if len(found) == 1 else None
 
     async def _read(self, events: Events) -> ModelInput | None:
         """Return a read's observation, unless two callers have used the same call id."""
@@ -283,9 +314,7 @@ def _executed_call(call_id: str, events: Events) -> str:
 
 
 def _matches(row: CallRow, wanted: CallSearch) -> bool:
-    have = (row.tool, row.agent, row.user, row.run_id, row.code)
-    want = (wanted.tool, wanted.agent, wanted.user, wanted.run, wanted.code)
-    return all(value in (None, own) for value, own in zip(want, have, strict=True))
+    return all(getattr(wanted, name) in (None, getattr(row, own)) for name, own in FILTERS.items())
 
 
 def _event_number(event_id: str) -> int:

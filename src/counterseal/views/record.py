@@ -12,7 +12,7 @@ from counterseal.audit.events import csv_head, csv_line, json_line
 from counterseal.audit.verify import LATE_MICROS
 from counterseal.errors import CountersealError
 from counterseal.ledger.requests import EventFilter
-from counterseal.operations.auditor import verify_store
+from counterseal.operations.auditor import find_call, verify_store
 from counterseal.views.base import (
     JsonObject,
     Moment,
@@ -51,6 +51,10 @@ class EventRow(RowModel):
     agent: str
     user: str | None
     trace_id: str
+    caller_call_id: str | None
+    workflow_id: str | None
+    conversation_id: str | None
+    session_id: str | None
     occurred_at: Moment
     decision: str
     policy_version: str | None
@@ -130,7 +134,10 @@ class RecordViews(TenantSection):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[EventRow]:
-        """Return events, newest first. ValueError for an unknown event type or cursor."""
+        """Return events, newest first. ValueError for an unknown event type or cursor.
+
+        `call_id` is either id of a call; AmbiguousCallError if several calls have it.
+        """
         limit = page_size(limit)
         after = None if cursor is None else read_cursor(cursor, str)[0]
         unknown = sorted(set(types or ()) - _TYPES)
@@ -138,6 +145,8 @@ class RecordViews(TenantSection):
             raise ValueError(f"types: {ascii(unknown[0])[:60]} is not an event type")
         if not storable(call_id, run_id, tool, after):
             return Page[EventRow](items=[], next=None)
+        if call_id is not None:
+            call_id = await find_call(self.runtime.store, self.tenant, call_id) or call_id
         wanted = EventFilter(
             call_id=call_id,
             run_id=run_id,

@@ -59,6 +59,46 @@ async def test_what_a_read_was_answered_is_found_where_something_was_taken_out_o
         assert (await stranger.get(f"/v1/observations?call_id={call_id}")).status_code == 404
 
 
+async def test_a_callers_own_id_finds_its_call_and_an_ambiguous_one_is_refused(api):
+    def given(run, **more):
+        ids = {"call_id": "call_0", "run_id": run, "workflow_id": f"of_{run}", **more}
+        return {"tool": "note", "arguments": {"text": run}, **ids}
+
+    bot, vera = api.agent(), api.by_key("vera")
+    key = {"Idempotency-Key": "k1"}
+    made = (await bot.post("/v1/calls", json=given("run_1"), headers=key)).json()
+    own = made["tool_identity"]["call_id"]
+    assert (made["caller_call_id"], own) != ("call_0", "call_0")
+    for client in (bot, vera):
+        story = (await client.get("/v1/calls/call_0")).json()
+        assert (story["call"]["call_id"], story["call"]["workflow_id"]) == (own, "of_run_1")
+        seen = (await client.get("/v1/observations", params={"call_id": "call_0"})).json()
+        assert seen["tool_identity"]["call_id"] == own
+    key = {"Idempotency-Key": "k2"}
+    again = (await bot.post("/v1/calls", json=given("run_2"), headers=key)).json()
+    for client, path in (
+        (bot, "/v1/calls/call_0"),
+        (vera, "/v1/calls/call_0"),
+        (vera, "/v1/calls/call_0/events"),
+        (vera, "/v1/events?call=call_0"),
+        (vera, "/v1/observations?call_id=call_0"),
+    ):
+        refused = await client.get(path)
+        assert refused.status_code == 409, path
+        problem = refused.json()
+        assert problem["code"] == "ambiguous-id"
+        ids = {choice["call_id"] for choice in problem["choices"]}
+        assert ids == {own, again["tool_identity"]["call_id"]}
+        runs = {(choice["tool"], choice["run_id"]) for choice in problem["choices"]}
+        assert runs == {("note", "run_1"), ("note", "run_2")}
+    for stranger in (api.agent(OTHER), api.agent(STRANGER), api.by_key("eve")):
+        assert (await stranger.get("/v1/calls/call_0")).status_code == 404
+    for query, count in (({"workflow": "of_run_1"}, 1), ({"caller_call_id": "call_0"}, 2)):
+        rows = (await vera.get("/v1/calls", params=query)).json()["items"]
+        assert len(rows) == count
+        assert rows[-1]["call_id"] == own
+
+
 async def test_a_run_is_found_whatever_it_is_called(api):
     await filled(api)
     for client in (api.by_key("vera"), api.agent()):

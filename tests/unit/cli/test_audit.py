@@ -1,5 +1,6 @@
 """`counterseal audit`: the record of a real store, as a list, a story, a file, and a verdict."""
 
+import asyncio
 import csv
 import io
 import json
@@ -13,6 +14,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from typer.testing import CliRunner
+
+from counterseal import Grant, Proposal, Runtime
+from counterseal.testing import fake_tool, someone
 
 CONFIG = '[keys]\npath = "keys"\n'
 CASE = '{"case_id": "case_1001"}'
@@ -395,3 +399,60 @@ def test_progress_goes_to_a_person_who_waits(capsys, monkeypatch):
 def test_help_fits_into_80_columns(run):
     for command in ("list", "show", "export", "seal", "verify"):
         assert max(map(len, run("audit", command, "--help").stdout.splitlines())) <= 80
+
+
+# the callers' own ids ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_calls(tmp_path):
+    """A store with calls of two runs, which both say call_0: its URL, and the calls' own ids."""
+    url = f"sqlite:///{tmp_path}/calls.db"
+
+    async def make():
+        made = []
+        async with Runtime.open(url) as runtime:
+            save = fake_tool("save", effect="draft").tool
+            runtime.register(save, grants=[Grant(agent="agent", tool="save")])
+            for run in ("run_1", "run_2"):
+                own = {"call_id": "call_0", "run_id": run, "session_id": f"session_of_{run}"}
+                seen = await runtime.submit(Proposal(tool="save", arguments={}, **own), someone())
+                made.append(seen.call_id)
+        return made
+
+    return url, asyncio.run(make())
+
+
+def test_an_ambiguous_id_is_refused_with_the_choices_by_show_list_export_and_forget(run, two_calls):
+    url, calls = two_calls
+    for command in (
+        ("show", "call_0"),
+        ("list", "--call", "call_0"),
+        ("export", "--call", "call_0"),
+        ("forget", "call_0", "--reason", "x", "--by", "ann"),
+    ):
+        refused = run("audit", *command, "--store", url)
+        assert refused.exit_code == 2, command
+        assert "2 calls have the id 'call_0'" in refused.stderr
+        for call, place in zip(calls, ("run_1", "run_2"), strict=True):
+            assert f"{call} (save in run {place}" in refused.stderr
+    shown = json.loads(run("audit", "show", calls[1], "--store", url, "--json").stdout)
+    assert {event["run_id"] for event in shown["events"]} == {"run_2"}
+    assert {event["caller_call_id"] for event in shown["events"]} == {"call_0"}
+
+
+def test_calls_are_listed_by_session_version_and_the_callers_id(run, two_calls):
+    url, (first, second) = two_calls
+
+    def found(*options):
+        listed = lines(run("audit", "calls", "--store", url, "--json", *options))
+        return [row["call_id"] for row in listed]
+
+    assert found("--session", "session_of_run_1") == [first]
+    assert found("--caller-call", "call_0") == [second, first]
+    assert found("--tool", "save", "--version", "1.0.0") == [second, first]
+    assert found("--version", "2.0.0") == []
+    assert found("--workflow", "wf") == []
+    text = run("audit", "calls", "--store", url, "--session", "session_of_run_2").stdout
+    assert second in text
+    assert first not in text

@@ -163,7 +163,7 @@ def test_a_call_is_reversed_on_request(project, run):
         (("again", "dance", "nope", "--reason", "x", "--tenant", "acme"), "must be verify or"),
         (
             ("dismiss", "verify", "nope", "--reason", "x", "--tenant", "acme"),
-            "no failed verify",
+            "no call is recorded under the key or the id 'nope'",
         ),
         (("undo", "nope", "--reason", "x"), "--tenant"),
         (("undo", "nope", "--reason", "x", "--tenant", "acme"), "no call is recorded"),

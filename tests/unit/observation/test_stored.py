@@ -34,6 +34,7 @@ PARTICULARS = {
     "approval_id": "appr_1",
     "retry_after": 0.0,
     "external_ref": "pay_77",
+    "caller_call_id": "toolu_7",
     "raw": "vault:1",
     "verification": VerificationHint(True, "case:c1", freeze({"open": [False]}), 5),
 }

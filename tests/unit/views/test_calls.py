@@ -185,11 +185,11 @@ async def test_every_page_is_plain_json(office):
     assert page["copy_as"]["curl"].endswith(f"/v1/calls/{seen.call_id}'")
 
 
-async def test_copied_commands_quote_what_a_caller_has_named(office):
+async def test_copied_commands_name_the_unique_id_not_what_a_caller_wrote(office):
     wicked = "x'; rm -rf ~ #"
-    await office.call("look", call_id=wicked)
+    seen = await office.call("look", call_id=wicked)
     page = await office.view().calls.page(wicked)
-    assert page.copy_as.cli.endswith("""show 'x'"'"'; rm -rf ~ #' --tenant acme""")
+    assert page.copy_as.cli.endswith(f"show {seen.call_id} --tenant acme")
     assert ";" not in page.copy_as.curl
 
 

@@ -106,9 +106,9 @@ class PostgresBackend:
         async def run(database: Any, rows: Rows) -> Sequence[StoredEntry]:
             values = (*_claimable(claim), claim.worker, claim.lease, LONGEST_LEASE)
             found = await database.fetch(_Q["claim_orphans"], *values)
-            found.sort(key=lambda row: (row[19], row[0], row[1]))
-            rows.woken.extend((row[0], row[1]) for row in found if row[17])
-            return [StoredEntry(ledger_row_from(row).entry, row[18]) for row in found]
+            found.sort(key=lambda row: (row[21], row[0], row[1]))
+            rows.woken.extend((row[0], row[1]) for row in found if row[19])
+            return [StoredEntry(ledger_row_from(row).entry, row[20]) for row in found]
 
         return await self._scan(run)
 

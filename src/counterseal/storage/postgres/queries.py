@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import Event, Head, Link
-from counterseal.audit.chain import Checkpoint, micros, place_of
+from counterseal.audit.chain import COLUMNS, Checkpoint, micros, place_of
 from counterseal.ledger.changes import IDLE_SECONDS
 from counterseal.ledger.due_work import escalated_concern, failed_concern, sorted_concerns
 from counterseal.ledger.holds import caller_key
@@ -30,6 +30,7 @@ from counterseal.ledger.requests import (
     Memory,
     StoredEntry,
     TallyCount,
+    stored_entry,
 )
 from counterseal.ledger.rows import CallerKey, TenantKey, current_entry
 from counterseal.storage.backend import Place
@@ -53,10 +54,9 @@ T = TypeVar("T")
 J = TypeVar("J", bound=QueuedJob)
 _Q: Final = statements("postgres")
 _NEVER: Final = 2**62
-_TEXT_COLUMNS: Final = 14
-"""Columns of an event, up to its body."""
-_EVENT_COLUMNS: Final = 17
-"""Columns of an event with its code, tally and cost."""
+_EVENT_COLUMNS: Final = len(COLUMNS)
+_CALL_FIELDS: Final = CallFilter._fields.index("since")
+"""Fields of a search for calls that are columns."""
 
 
 # --- what is read for calls, many at once ---------------------------------------------------------
@@ -232,10 +232,12 @@ class PostgresQueries:
         return run
 
     async def look_up(self, tenant: str, key: str) -> StoredEntry | None:
-        return _kept(await self._row(_Q["look_up"], tenant, key))
+        row = await self._row(_Q["look_up"], tenant, key)
+        return None if row is None else _stored(row)
 
-    async def look_up_call(self, tenant: str, call_id: str) -> StoredEntry | None:
-        return _kept(await self._row(_Q["look_up_call"], tenant, call_id))
+    async def look_up_call(self, tenant: str, call_id: str, limit: int) -> Sequence[StoredEntry]:
+        rows = await self._rows(_Q["look_up_call"], tenant, call_id, limit)
+        return [_stored(row) for row in rows]
 
     async def find_held(self, tenant: str, approval_id: str) -> Held | None:
         row = await self._row(_Q["find_held"], tenant, approval_id)
@@ -292,6 +294,7 @@ class PostgresQueries:
             query,
             tenant,
             search.call_id,
+            search.caller_call_id,
             search.run_id,
             search.tool,
             None if search.types is None else [str(one) for one in search.types],
@@ -307,11 +310,7 @@ class PostgresQueries:
         rows = await self._planned(
             _Q["calls"],
             tenant,
-            search.tool,
-            search.agent,
-            search.user,
-            search.run_id,
-            search.code,
+            *search[:_CALL_FIELDS],
             -_NEVER if search.since is None else micros(search.since),
             _NEVER if search.until is None else micros(search.until),
             *place,
@@ -360,13 +359,11 @@ class PostgresQueries:
         return await self.read(lambda database: database.fetch(query, *values))
 
 
-def _kept(row: Sequence[Any] | None) -> StoredEntry | None:
+def _stored(row: Sequence[Any]) -> StoredEntry:
     """Return an entry with its `resume`, as it is by the server's clock."""
-    if row is None:
-        return None
-    return StoredEntry(current_entry(ledger_row_from(row), row[19]), row[18])
+    return stored_entry(ledger_row_from(row), row[20], row[21])
 
 
 def _found(row: Sequence[Any]) -> tuple[str, Event]:
-    number, segment = row[_TEXT_COLUMNS:]
-    return found_event(number, segment, tuple(row[:_TEXT_COLUMNS]))
+    *columns, number, segment = row
+    return found_event(number, segment, tuple(columns))

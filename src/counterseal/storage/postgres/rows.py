@@ -85,8 +85,9 @@ async def load(connection: Any, keys: RowKeys) -> Rows:
 
 def ledger_row_from(columns: Sequence[Any]) -> EntryRow:
     """Return a row of the ledger, from `tenant` to `awaited`."""
-    lease_until, expires_at, awaited = columns[15:18]
-    return EntryRow(entry_from(columns), lease_until, expires_at, awaited)
+    created_at, completed_at, *places = columns[15:20]
+    beside = {"created_at": created_at, "completed_at": completed_at}
+    return EntryRow(entry_from(columns), *places, **beside)
 
 
 def _load_held(rows: Rows, columns: Sequence[Any]) -> None:
@@ -153,11 +154,11 @@ async def _write_calls(connection: Any, rows: Rows, links: Sequence[Link]) -> No
     events = [(*columns, *link) for columns, link in zip(rows.events, links, strict=True)]
     inserted = await connection.fetchval(
         _WRITE,
-        *arrays([_ledger_columns(*row) for row in rows.entries.updated], 20),
-        *arrays(new, 19),
+        *arrays([_ledger_columns(*row) for row in rows.entries.updated], 22),
+        *arrays(new, 21),
         *arrays(_with_value(rows.counters.updated), 4),
         *arrays(_with_value(rows.rates.updated), 3),
-        *arrays(events, 23),
+        *arrays(events, 27),
     )
     if inserted != len(new):
         raise ConflictError
@@ -181,6 +182,8 @@ def _ledger_columns(where: TenantKey, row: EntryRow) -> DbRow:
         None if observation is None else json_text(observation),
         entry.worker,
         entry.looks,
+        row.created_at,
+        row.completed_at,
         row.lease_until,
         row.expires_at,
         row.awaited,

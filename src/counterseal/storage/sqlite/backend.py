@@ -132,15 +132,15 @@ def _claim_orphans(cursor: sqlite3.Cursor, rows: Rows, claim: Claim) -> Sequence
     claimed = []
     for columns in _orphans(cursor, claim, rows.now):
         row = ledger_row_from(columns)
-        entry = claimed_entry(row.entry, columns[15], claim.worker, rows.now)
-        claimed.append(StoredEntry(entry, columns[17]))
+        entry = claimed_entry(row.entry, columns[17], claim.worker, rows.now)
+        claimed.append(StoredEntry(entry, columns[19]))
         rows.woken.append((entry.tenant, entry.key))
     until = rows.now + claim.lease
     cursor.executemany(
         _Q["claim_orphan"],
         [
             (one.fence, one.worker, one.unknown_since, one.looks, until, one.tenant, one.key)
-            for one, _ in claimed
+            for one, *_ in claimed
         ],
     )
     return claimed

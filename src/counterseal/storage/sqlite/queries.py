@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import uniform
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from counterseal.audit import Event, Head, Link
 from counterseal.audit.chain import Checkpoint, micros
@@ -32,7 +32,9 @@ from counterseal.ledger.requests import (
     Memory,
     StoredEntry,
     TallyCount,
+    searched_columns,
     searched_places,
+    stored_entry,
 )
 from counterseal.ledger.rows import current_entry
 from counterseal.storage.backend import Place
@@ -58,8 +60,6 @@ T = TypeVar("T")
 _Q: Final = statements("sqlite")
 _KNOWN_KEY: Final = _Q["known_key"]
 _NOTHING: Final = Memory(None, None, *(MappingProxyType[str, Any]({}) for _ in range(3)))
-_OLDEST_FIRST: Final = (_Q["events_of_call"], _Q["events_of_run"], _Q["events"])
-_NEWEST_FIRST: Final = (_Q["newest_of_call"], _Q["newest_of_run"], _Q["newest"])
 _SMALL: Final = 4096
 """Characters up to which a run is kept in the cache."""
 _USUAL: Final = "SUCCESS"
@@ -68,21 +68,26 @@ _ENOUGH: Final = 1000
 """How far the calls of an index are counted, to find the index with the fewest."""
 
 
-class _Index(NamedTuple):
-    """An index of calls: by which field, and its statements."""
-
-    field: str
-    find: str
-    weigh: str
-
-
-_INDEXES: Final = (
-    _Index("run_id", _Q["calls_of_run"], _Q["count_calls_of_run"]),
-    _Index("user", _Q["calls_of_user"], _Q["count_calls_of_user"]),
-    _Index("code", _Q["calls_of_code"], _Q["count_calls_of_code"]),
-    _Index("agent", _Q["calls_of_agent"], _Q["count_calls_of_agent"]),
-    _Index("tool", _Q["calls_of_tool"], _Q["count_calls_of_tool"]),
-)
+_EVENT_INDEXES: Final = {
+    "call_id": "events_by_call",
+    "caller_call_id": "events_by_caller_call",
+    "run_id": "events_by_run",
+}
+"""Indexes of all events, by column, from the one with the fewest events for a value."""
+_CALL_INDEXES: Final = {
+    "caller_call_id": "events_by_caller_call",
+    "run_id": "events_by_run",
+    "external_ref": "events_by_external_ref",
+    "workflow_id": "events_by_workflow",
+    "conversation_id": "events_by_conversation",
+    "session_id": "events_by_session",
+    "user": "events_by_user",
+    "code": "events_by_code",
+    "agent": "events_by_agent",
+    "tool": "events_by_tool",
+    "version": "events_by_version",
+}
+"""Indexes of calls, by column."""
 
 
 class SqliteQueries:
@@ -181,16 +186,16 @@ class SqliteQueries:
 
     async def look_up(self, tenant: str, key: str) -> StoredEntry | None:
         row = await self._row(_Q["look_up"], tenant, key)
-        return self._kept(row)
+        return None if row is None else self._stored(row)
 
-    async def look_up_call(self, tenant: str, call_id: str) -> StoredEntry | None:
-        row = await self._row(_Q["look_up_call"], tenant, call_id)
-        return self._kept(row)
+    async def look_up_call(self, tenant: str, call_id: str, limit: int) -> Sequence[StoredEntry]:
+        return [
+            self._stored(row)
+            for row in await self._rows(_Q["look_up_call"], tenant, call_id, limit)
+        ]
 
-    def _kept(self, row: DbRow | None) -> StoredEntry | None:
-        if row is None:
-            return None
-        return StoredEntry(current_entry(ledger_row_from(row), self._database.clock()), row[17])
+    def _stored(self, row: DbRow) -> StoredEntry:
+        return stored_entry(ledger_row_from(row), row[19], self._database.clock())
 
     # --- people and operators ---------------------------------------------------------------------
 
@@ -245,7 +250,7 @@ class SqliteQueries:
         return None if row is None else row[0]
 
     async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
-        by_index = search.call_id is not None or search.run_id is not None
+        by_index = any(name in _EVENT_INDEXES for name in searched_columns(search))
         narrow = search.tool is not None or search.types is not None
         # Without an index, all events have to be read.
         read = self._read_aside if narrow and not by_index else self.read
@@ -334,52 +339,44 @@ def _run_of(db: sqlite3.Cursor, cache: ReadCache | None, tenant: str, row: DbRow
 # --- events ---------------------------------------------------------------------------------------
 
 
+def _statement(name: str, columns: Iterable[str], index: str | None = None, **more: str) -> str:
+    """Return a statement that narrows a search down by these columns, through an index."""
+    narrow = "".join(f" AND {column} = ?" for column in columns)
+    if index == "events_by_code":
+        narrow += f" AND code <> '{_USUAL}'"  # the condition of the index
+    by = "" if index is None else f"INDEXED BY {index}"
+    return _Q[name].format(index=by, narrow=narrow + more.pop("types", ""), **more)
+
+
 def _search(db: sqlite3.Cursor, tenant: str, search: EventFilter) -> list[tuple[str, Event]]:
     begin, end = searched_places(search, newest_first=search.newest_first)
-    of_call, of_run, of_all = _NEWEST_FIRST if search.newest_first else _OLDEST_FIRST
-    run_id, tool, where = search.run_id, search.tool, (*begin, *end)
-    types = None if search.types is None else f" {' '.join(map(str, search.types))} "
+    columns, types = searched_columns(search), tuple(map(str, search.types or ()))
+    statement = _statement(
+        "events",
+        columns,
+        next((index for name, index in _EVENT_INDEXES.items() if name in columns), None),
+        types="" if search.types is None else f" AND type IN ({', '.join('?' * len(types))})",
+        order="DESC" if search.newest_first else "",
+    )
     limit = -1 if search.limit is None else search.limit
-    narrow = (run_id, run_id, tool, tool, types, types, limit)
-    if search.call_id is not None:
-        rows = db.execute(of_call, (tenant, search.call_id, *where, *narrow))
-    elif run_id is not None:
-        rows = db.execute(of_run, (tenant, run_id, *where, *narrow))
-    else:
-        rows = db.execute(of_all, (tenant, *where, *narrow))
+    rows = db.execute(statement, (tenant, *begin, *end, *columns.values(), *types, limit))
     return [found_event(row[0], row[1], row[2:]) for row in rows]
 
 
 def _calls(db: sqlite3.Cursor, tenant: str, search: CallFilter) -> Sequence[tuple[str, Event]]:
     """Find calls by the index with the fewest of them."""
     begin, end = searched_places(search, newest_first=True)
-    where = (*begin, *end)
-    narrow: list[str | int | None] = []
-    for value in (search.tool, search.agent, search.user, search.run_id, search.code):
-        narrow += [value, value]
-    indexes = list(_usable_indexes(search))
-    if len(indexes) > 1:
-        indexes.sort(
-            key=lambda index: _count(db, index, (tenant, getattr(search, index.field), *where))
-        )
-    if indexes:
-        values = (tenant, getattr(search, indexes[0].field), *where, *narrow, search.limit)
-        rows = db.execute(indexes[0].find, values)
-    else:
-        rows = db.execute(_Q["calls"], (tenant, *where, *narrow, search.limit))
+    where, columns = (tenant, *begin, *end), searched_columns(search)
+    usable = [name for name in columns if (name, columns[name]) != ("code", _USUAL)]
+
+    def count(name: str) -> int:
+        statement = _statement("count_calls", [name], _CALL_INDEXES[name])
+        return int((first(db, statement, (*where, columns[name], _ENOUGH)) or (0,))[0])
+
+    fewest = min(usable, key=count) if len(usable) > 1 else next(iter(usable), "")
+    statement = _statement("calls", columns, _CALL_INDEXES.get(fewest))
+    rows = db.execute(statement, (*where, *columns.values(), search.limit))
     return [found_event(row[0], row[1], row[2:]) for row in rows]
-
-
-def _usable_indexes(search: CallFilter) -> Iterator[_Index]:
-    for index in _INDEXES:
-        value = getattr(search, index.field)
-        if value is not None and not (index.field == "code" and value == _USUAL):
-            yield index
-
-
-def _count(db: sqlite3.Cursor, index: _Index, values: DbRow) -> int:
-    row = first(db, index.weigh, (*values, _ENOUGH))
-    return 0 if row is None else int(row[0])
 
 
 def _tallies(

@@ -148,7 +148,9 @@ class ReadCache:
 
 def ledger_row_from(columns: DbRow) -> EntryRow:
     """Return a row of the ledger, from `tenant` to `expires_at`."""
-    return EntryRow(entry_from(columns), columns[15], columns[16], awaited=True)
+    created_at, completed_at, lease_until, expires_at = columns[15:19]
+    beside = {"created_at": created_at, "completed_at": completed_at}
+    return EntryRow(entry_from(columns), lease_until, expires_at, awaited=True, **beside)
 
 
 def load(cursor: sqlite3.Cursor, cache: ReadCache | None, keys: RowKeys, now: float) -> Rows:
@@ -309,7 +311,7 @@ def _event_columns(columns: Sequence[Any], link: Link) -> DbRow:
         blob(salt),
         bytearray(digest),
         bytearray(own),
-        *[NULL if one is None else one for one in columns],
+        *map(_or_null, columns),
     )
 
 
@@ -328,7 +330,7 @@ def _write_entries(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows) -> None
         else:
             inserted.append((*where, *_reservation(row), *_standing(row)))
         if row.entry.status is _PENDING:
-            kept = EntryRow(row.entry, row.lease_until, row.expires_at, awaited=True)
+            kept = row._replace(awaited=True, reserved=False, resume=None)
             cache.keep(cache.entries, where, kept)
         else:
             cache.entries.pop(where, None)
@@ -349,26 +351,30 @@ def _reservation(row: EntryRow) -> DbRow:
     """Return the columns that are written when an entry is reserved."""
     entry = row.entry
     call = (entry.call_id, entry.tool, entry.version, entry.run_id)
-    return (blob(entry.request_hash), *call, blob(row.resume))
+    return (blob(entry.request_hash), *call, blob(row.resume), _or_null(row.created_at))
 
 
 def _standing(row: EntryRow) -> DbRow:
     """Return the columns of an entry that change later."""
     entry = row.entry
-    phase, since, observation = entry.phase, entry.unknown_since, entry.observation
-    worker, lease_until, expires_at = entry.worker, row.lease_until, row.expires_at
+    phase, observation = entry.phase, entry.observation
     return (
         str(entry.status),
         NULL if phase is None else str(phase),
         entry.fence,
         entry.attempts,
-        NULL if since is None else since,
+        _or_null(entry.unknown_since),
         NULL if observation is None else json_text(observation),
-        NULL if worker is None else worker,
+        _or_null(entry.worker),
         entry.looks,
-        NULL if lease_until is None else lease_until,
-        NULL if expires_at is None else expires_at,
+        _or_null(row.completed_at),
+        _or_null(row.lease_until),
+        _or_null(row.expires_at),
     )
+
+
+def _or_null(value: Any) -> Any:
+    return NULL if value is None else value
 
 
 def _write_runs(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows) -> None:

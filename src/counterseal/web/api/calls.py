@@ -45,10 +45,16 @@ Part = Literal["numerator", "denominator", "rest"]
 async def search_calls(
     caller: ForPeopleAndAgents,
     tool: Filter = None,
+    version: Filter = None,
     agent: Filter = None,
     user: Filter = None,
     run: Filter = None,
     code: Code | None = None,
+    external_ref: Filter = None,
+    caller_call_id: Filter = None,
+    workflow: Filter = None,
+    conversation: Filter = None,
+    session: Filter = None,
     metric: Annotated[
         MetricName | None,
         Query(description="One row for each event that the metric counts. For people."),
@@ -66,9 +72,15 @@ async def search_calls(
         raise RequestProblemError("people-only", "metric: agents cannot read metrics.")
     search = CallSearch(
         tool=tool,
+        version=version,
         agent=agent,
         user=user,
         run=run,
+        external_ref=external_ref,
+        caller_call_id=caller_call_id,
+        workflow=workflow,
+        conversation=conversation,
+        session=session,
         code=None if code is None else code.value,
         metric=None if metric is None else metric.value,
         part=part,
@@ -98,8 +110,12 @@ async def show_arguments(view: ForPeople, call_id: str) -> ArgumentsRow:
 
 @router.get("/v1/calls/{call_id:path}", tags=["calls"])
 async def show_call(caller: ForPeopleAndAgents, call_id: str) -> CallPage:
-    """Show everything on record about a call; to an agent, without gates, votes and events."""
-    page = await caller.view.calls.page(call_id)
+    """Show everything on record about a call; to an agent, without gates, votes and events.
+
+    `call_id` is Counterseal's id or the caller's own. If several calls have the caller's id, the
+    problem ambiguous-id lists them.
+    """
+    page = await caller.view.calls.page(call_id, caller.owner)
     caller.must_own("call", page.call.agent, page.call.user)
     if caller.is_agent:
         return page.model_copy(update={"gates": [], "votes": [], "events": []})
@@ -122,7 +138,9 @@ async def find_observation(
     if (call_id is None) == (key is None):
         detail = "Pass either call_id or key."
         raise RequestProblemError("invalid-request", detail, param="/call_id", where="query")
-    record = await caller.view.calls.observation(call_id=call_id, key=key, tool=tool)
+    record = await caller.view.calls.observation(
+        call_id=call_id, key=key, tool=tool, owner=caller.owner
+    )
     if caller.is_agent:
         first = (await caller.view.calls.events(record["tool_identity"]["call_id"]))[0]
         caller.must_own("observation", first.agent, first.user)

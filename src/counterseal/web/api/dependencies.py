@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 from starlette.requests import Request
 
 from counterseal.accounts import Person, Role
+from counterseal.operations.auditor import Owner
 from counterseal.views import TenantView
 from counterseal.views.base import NotFoundError, Page, cursor_error
 from counterseal.web.api.middleware import (
@@ -85,6 +86,11 @@ class CallerView:
     @property
     def is_agent(self) -> bool:
         return self.agent is not None
+
+    @property
+    def owner(self) -> Owner | None:
+        """The agent whose calls the caller may see, and its user; None: all calls of the tenant."""
+        return None if self.agent is None else (self.agent, self.user)
 
     def must_own(self, kind: str, agent: str | None, user: str | None) -> None:
         """Raise NotFoundError if the caller is an agent and the object is not its own."""

@@ -19,9 +19,9 @@ from pydantic_core import to_json
 from counterseal.canonical import pointer
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
 from counterseal.operations.approver import ApprovalError
-from counterseal.operations.auditor import NotKeptError
-from counterseal.views.base import NotFoundError, RoleRequiredError
-from counterseal.views.call_page import FieldProblem, Where
+from counterseal.operations.auditor import AmbiguousCallError, NotKeptError
+from counterseal.views.base import NotFoundError, RoleRequiredError, utc
+from counterseal.views.call_page import CallChoiceRow, FieldProblem, Where
 from counterseal.views.record import VerificationRunningError
 from counterseal.web.middleware import RateLimitedError
 
@@ -70,6 +70,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-found": ProblemKind(404, "Not found", "stop"),
     "method-not-allowed": ProblemKind(405, "Method not allowed", "stop"),
     "request-timeout": ProblemKind(408, "The body arrived too slowly", "retry_later"),
+    "ambiguous-id": ProblemKind(409, "Several calls have this id", "repair_request"),
     "conflict": ProblemKind(409, "The object has changed since it was read", "look_again"),
     "already-decided": ProblemKind(409, "Already decided", "stop"),
     "tool-stopped": ProblemKind(409, "The tool is stopped", "escalate"),
@@ -256,6 +257,13 @@ def problem_of(error: Exception) -> RequestProblemError | None:
             vote, param = _VOTES.get(error.why, ("conflict", None))
             where: Where | None = None if param is None else "body"
             return RequestProblemError(vote, str(error), param=param, where=where, why=error.why)
+        case AmbiguousCallError():
+            rows = [
+                CallChoiceRow(**{**choice._asdict(), "at": utc(choice.at)})
+                for choice in error.choices
+            ]
+            choices = [row.model_dump(mode="json") for row in rows]
+            return RequestProblemError("ambiguous-id", str(error), choices=choices)
         case VerificationRunningError():
             return RequestProblemError("conflict", str(error), headers={"Retry-After": "5"})
         case StoreError():

@@ -84,6 +84,14 @@ class Submission(RequestBody):
     operation_id: _Id | None = Field(
         None, description="Tells a call that is meant again from one that is repeated."
     )
+    call_id: _Id | None = Field(
+        None, description="The caller's own id of the call. It is kept, and need not be unique."
+    )
+    workflow_id: _Id | None = Field(
+        None, description="The workflow that the call belongs to; part of a derived key."
+    )
+    conversation_id: _Id | None = Field(None, description="The conversation it belongs to.")
+    session_id: _Id | None = Field(None, description="The session it belongs to.")
     expected_version: str | Annotated[int, WHOLE] | None = Field(
         None, description="The version of the resource that the call is based on."
     )
@@ -248,6 +256,10 @@ def _proposal(body: dict[str, Any], headers: Mapping[str, str]) -> Proposal:
         version=submission.version,
         key=_idempotency_key(headers.get("idempotency-key")),
         operation_id=submission.operation_id,
+        call_id=submission.call_id,
+        workflow_id=submission.workflow_id,
+        conversation_id=submission.conversation_id,
+        session_id=submission.session_id,
         trace=headers.get("traceparent"),
         expected_version=submission.expected_version,
         tokens=submission.tokens,

@@ -13,10 +13,10 @@ from counterseal.approvals.display import Part
 from counterseal.codes import Code
 from counterseal.contract.money import money_text
 from counterseal.operations.auditor import NOT_CAPTURED as _NOT_KEPT
-from counterseal.operations.auditor import NotKeptError
+from counterseal.operations.auditor import AmbiguousCallError, NotKeptError
 from counterseal.views.base import WINDOWS
 from counterseal.views.call_page import ArgumentsRow, CallPage, GateRow
-from counterseal.views.calls import BudgetRow, CallSearch
+from counterseal.views.calls import FILTERS, BudgetRow, CallSearch
 from counterseal.views.metrics import METRICS
 from counterseal.web.console.page_request import (
     ConsoleState,
@@ -42,7 +42,7 @@ def routes(state: ConsoleState) -> list[Route]:
 
 # --- the search -----------------------------------------------------------------------------------
 
-_TEXTS: Final = ("tool", "agent", "user", "run", "code", "metric", "part")
+_TEXTS: Final = (*FILTERS, "metric", "part")
 _PARAMETERS: Final = (*_TEXTS, "within", "since", "until")
 _OF_A_METRIC: Final = {"metric", "part", "since", "until"}
 """Parameters of a link from a metric, which leave the search form folded."""
@@ -113,8 +113,17 @@ def _more(request: PageRequest, cursor: str | None) -> str | None:
 
 
 async def show(request: PageRequest) -> Response:
-    """Show everything on record about a call."""
-    return await _call(request)
+    """Show everything on record about a call, or the calls that have the caller's id."""
+    try:
+        return await _call(request)
+    except AmbiguousCallError as error:
+        return await request.render(
+            "error.html",
+            title="Several calls have this id",
+            message="It is the caller's own id. Choose a call.",
+            choices=error.choices,
+            status=409,
+        )
 
 
 async def show_arguments(request: PageRequest) -> Response:
@@ -134,7 +143,7 @@ async def _call(
         "call.html",
         title=f"{page.call.tool}: {page.call.code or 'in progress'}"[:_MAX_TITLE],
         path="/calls",
-        shows=address("v1", "calls", call_id),
+        shows=address("v1", "calls", page.call.call_id),
         page=page,
         row=page.call,
         arguments=arguments,

@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from counterseal.accounts import People, Person, Session, check_csrf
 from counterseal.errors import GrantError, RegistryError, StoreError
+from counterseal.operations.auditor import AmbiguousCallError
 from counterseal.views import TenantView
 from counterseal.views.base import NotFoundError, RoleRequiredError, window_seconds
 from counterseal.views.record import VerificationRunningError
@@ -60,6 +61,8 @@ def _page_error(error: Exception) -> PageError | None:
             return PageError(403, str(error))
         case RegistryError() | GrantError():
             return PageError(422, str(error))
+        case AmbiguousCallError():
+            return PageError(409, str(error))
         case VerificationRunningError():
             return PageError(429, str(error))
         case StoreError():

@@ -13,8 +13,8 @@
 WITH
   entries AS (
     SELECT l.tenant, l.key, l.request_hash, l.status, l.phase, l.call_id, l.run_id, l.tool, l.version,
-      l.fence, l.attempts, l.unknown_since, l.observation, l.worker, l.looks, l.lease_until,
-      l.expires_at, l.awaited
+      l.fence, l.attempts, l.unknown_since, l.observation, l.worker, l.looks, l.created_at,
+      l.completed_at, l.lease_until, l.expires_at, l.awaited
     FROM unnest($1::text[], $2::text[]) AS w (tenant, key)
     JOIN ledger AS l ON l.tenant = w.tenant AND l.key = w.key
     ORDER BY l.tenant, l.key FOR UPDATE OF l
@@ -100,44 +100,49 @@ WITH
     SET request_hash = w.request_hash, status = w.status, phase = w.phase, call_id = w.call_id,
       run_id = w.run_id, tool = w.tool, version = w.version, fence = w.fence, attempts = w.attempts,
       unknown_since = w.unknown_since, observation = w.observation, worker = w.worker,
-      looks = w.looks, lease_until = w.lease_until, expires_at = w.expires_at, awaited = w.awaited,
+      looks = w.looks, created_at = w.created_at, completed_at = w.completed_at,
+      lease_until = w.lease_until, expires_at = w.expires_at, awaited = w.awaited,
       resume = CASE WHEN w.anew THEN w.resume ELSE l.resume END
     FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::text[],
       $8::text[], $9::text[], $10::bigint[], $11::bigint[], $12::float8[], $13::text[], $14::text[],
-      $15::bigint[], $16::float8[], $17::float8[], $18::boolean[], $19::bytea[], $20::boolean[])
+      $15::bigint[], $16::float8[], $17::float8[], $18::float8[], $19::float8[], $20::boolean[],
+      $21::bytea[], $22::boolean[])
       AS w (tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence, attempts,
-        unknown_since, observation, worker, looks, lease_until, expires_at, awaited, resume, anew)
+        unknown_since, observation, worker, looks, created_at, completed_at, lease_until, expires_at,
+        awaited, resume, anew)
     WHERE l.tenant = w.tenant AND l.key = w.key
   ),
   new AS (
     INSERT INTO ledger (tenant, key, request_hash, status, phase, call_id, run_id, tool, version,
-      fence, attempts, unknown_since, observation, worker, looks, lease_until, expires_at, awaited,
-      resume)
-    SELECT * FROM unnest($21::text[], $22::text[], $23::bytea[], $24::text[], $25::text[],
-      $26::text[], $27::text[], $28::text[], $29::text[], $30::bigint[], $31::bigint[],
-      $32::float8[], $33::text[], $34::text[], $35::bigint[], $36::float8[], $37::float8[],
-      $38::boolean[], $39::bytea[])
+      fence, attempts, unknown_since, observation, worker, looks, created_at, completed_at,
+      lease_until, expires_at, awaited, resume)
+    SELECT * FROM unnest($23::text[], $24::text[], $25::bytea[], $26::text[], $27::text[],
+      $28::text[], $29::text[], $30::text[], $31::text[], $32::bigint[], $33::bigint[],
+      $34::float8[], $35::text[], $36::text[], $37::bigint[], $38::float8[], $39::float8[],
+      $40::float8[], $41::float8[], $42::boolean[], $43::bytea[])
     ON CONFLICT DO NOTHING RETURNING 1
   ),
   spent AS (
     UPDATE counters AS c SET spent = w.spent
-    FROM unnest($40::text[], $41::text[], $42::text[], $43::bigint[])
+    FROM unnest($44::text[], $45::text[], $46::text[], $47::bigint[])
       AS w (tenant, run_id, name, spent)
     WHERE c.tenant = w.tenant AND c.run_id = w.run_id AND c.name = w.name
   ),
   arrived AS (
     UPDATE rates AS r SET arrival = w.arrival
-    FROM unnest($44::text[], $45::text[], $46::float8[]) AS w (tenant, name, arrival)
+    FROM unnest($48::text[], $49::text[], $50::float8[]) AS w (tenant, name, arrival)
     WHERE r.tenant = w.tenant AND r.name = w.name
   ),
   recorded AS (
     INSERT INTO events (type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id,
-      occurred_at, decision, policy_version, external_ref, body, code, tally, cost, number, segment,
-      seq, salt, digest, hash)
-    SELECT * FROM unnest($47::text[], $48::text[], $49::text[], $50::text[], $51::text[],
-      $52::text[], $53::text[], $54::text[], $55::text[], $56::float8[], $57::text[], $58::text[],
-      $59::text[], $60::text[], $61::text[], $62::text[], $63::float8[], $64::bigint[],
-      $65::text[], $66::bigint[], $67::bytea[], $68::bytea[], $69::bytea[])
+      occurred_at, decision, policy_version, external_ref, body, code, tally, cost,
+      caller_call_id, workflow_id, conversation_id, session_id,
+      number, segment, seq, salt, digest, hash)
+    SELECT * FROM unnest($51::text[], $52::text[], $53::text[], $54::text[], $55::text[],
+      $56::text[], $57::text[], $58::text[], $59::text[], $60::float8[], $61::text[], $62::text[],
+      $63::text[], $64::text[], $65::text[], $66::text[], $67::float8[], $68::text[], $69::text[],
+      $70::text[], $71::text[], $72::bigint[], $73::text[], $74::bigint[], $75::bytea[],
+      $76::bytea[], $77::bytea[])
   )
 SELECT count(*) FROM new;
 
@@ -285,7 +290,7 @@ SELECT
   (
     SELECT array_agg(ROW(l.tenant, l.key, l.request_hash, l.status, l.phase, l.call_id, l.run_id,
       l.tool, l.version, l.fence, l.attempts, l.unknown_since, l.observation, l.worker, l.looks,
-      l.lease_until, l.expires_at, l.awaited))
+      l.created_at, l.completed_at, l.lease_until, l.expires_at, l.awaited))
     FROM unnest($1::text[], $2::text[]) AS w (tenant, key)
     JOIN ledger AS l ON l.tenant = w.tenant AND l.key = w.key
   ),
@@ -315,15 +320,15 @@ SELECT
 
 -- name: look_up
 SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence, attempts,
-  unknown_since, observation, worker, looks, lease_until, expires_at, awaited, resume,
-  extract(epoch FROM clock_timestamp())::float8
+  unknown_since, observation, worker, looks, created_at, completed_at, lease_until, expires_at,
+  awaited, resume, extract(epoch FROM clock_timestamp())::float8
 FROM ledger WHERE tenant = $1 AND key = $2;
 
 -- name: look_up_call
 SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence, attempts,
-  unknown_since, observation, worker, looks, lease_until, expires_at, awaited, resume,
-  extract(epoch FROM clock_timestamp())::float8
-FROM ledger WHERE tenant = $1 AND call_id = $2 LIMIT 1;
+  unknown_since, observation, worker, looks, created_at, completed_at, lease_until, expires_at,
+  awaited, resume, extract(epoch FROM clock_timestamp())::float8
+FROM ledger WHERE tenant = $1 AND call_id = $2 ORDER BY key LIMIT $3;
 
 -- name: find_runs
 -- Many at once, each with its state.
@@ -390,7 +395,8 @@ FROM due WHERE tenant = $1 AND kind = $2 AND key = $3;
 
 -- name: escalated
 SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence, attempts,
-  unknown_since, observation, worker, looks, lease_until, expires_at, awaited
+  unknown_since, observation, worker, looks, created_at, completed_at, lease_until, expires_at,
+  awaited
 FROM ledger
 WHERE status = 'PENDING' AND phase = 'escalated' AND ($1::text IS NULL OR tenant = $1)
 ORDER BY coalesce(unknown_since, 0), tenant, key LIMIT $2;
@@ -423,8 +429,8 @@ SET fence = l.fence + 1, worker = $4::text, phase = 'unknown', looks = l.looks +
   lease_until = extract(epoch FROM statement_timestamp())::float8 + $5::float8
 FROM found WHERE l.tenant = found.tenant AND l.key = found.key
 RETURNING l.tenant, l.key, l.request_hash, l.status, l.phase, l.call_id, l.run_id, l.tool, l.version,
-  l.fence, l.attempts, l.unknown_since, l.observation, l.worker, l.looks, l.lease_until,
-  l.expires_at, found.awaited, l.resume, found.lease_until;
+  l.fence, l.attempts, l.unknown_since, l.observation, l.worker, l.looks, l.created_at,
+  l.completed_at, l.lease_until, l.expires_at, found.awaited, l.resume, found.lease_until;
 
 -- name: claim_due
 WITH found AS (
@@ -450,44 +456,53 @@ SELECT number, what FROM registry_changes WHERE number > $1 ORDER BY number;
 -- name: search
 -- Oldest first. NULL does not narrow.
 SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
-  policy_version, external_ref, body, number, segment
+  policy_version, external_ref, body, caller_call_id, workflow_id,
+  conversation_id, session_id, number, segment
 FROM events
 WHERE tenant = $1 AND salt IS NOT NULL AND type IS NOT NULL
-  AND ($2::text IS NULL OR call_id = $2) AND ($3::text IS NULL OR run_id = $3)
-  AND ($4::text IS NULL OR tool = $4) AND ($5::text[] IS NULL OR type = ANY($5))
-  AND number >= $6::bigint AND number < $7::bigint
-  AND ($8::bigint IS NULL OR (number, segment) > ($8, $9::text))
-ORDER BY number, segment LIMIT $10;
+  AND ($2::text IS NULL OR call_id = $2) AND ($3::text IS NULL OR caller_call_id = $3)
+  AND ($4::text IS NULL OR run_id = $4) AND ($5::text IS NULL OR tool = $5)
+  AND ($6::text[] IS NULL OR type = ANY($6))
+  AND number >= $7::bigint AND number < $8::bigint
+  AND ($9::bigint IS NULL OR (number, segment) > ($9, $10::text))
+ORDER BY number, segment LIMIT $11;
 
 -- name: search_back
 -- Newest first. NULL does not narrow.
 SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
-  policy_version, external_ref, body, number, segment
+  policy_version, external_ref, body, caller_call_id, workflow_id,
+  conversation_id, session_id, number, segment
 FROM events
 WHERE tenant = $1 AND salt IS NOT NULL AND type IS NOT NULL
-  AND ($2::text IS NULL OR call_id = $2) AND ($3::text IS NULL OR run_id = $3)
-  AND ($4::text IS NULL OR tool = $4) AND ($5::text[] IS NULL OR type = ANY($5))
-  AND number >= $6::bigint AND number < $7::bigint
-  AND ($8::bigint IS NULL OR (number, segment) < ($8, $9::text))
-ORDER BY number DESC, segment DESC LIMIT $10;
+  AND ($2::text IS NULL OR call_id = $2) AND ($3::text IS NULL OR caller_call_id = $3)
+  AND ($4::text IS NULL OR run_id = $4) AND ($5::text IS NULL OR tool = $5)
+  AND ($6::text[] IS NULL OR type = ANY($6))
+  AND number >= $7::bigint AND number < $8::bigint
+  AND ($9::bigint IS NULL OR (number, segment) < ($9, $10::text))
+ORDER BY number DESC, segment DESC LIMIT $11;
 
 -- name: calls
 -- Calls, newest first: the last event that ended each.
 SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
-  policy_version, external_ref, body, number, segment
+  policy_version, external_ref, body, caller_call_id, workflow_id,
+  conversation_id, session_id, number, segment
 FROM events AS e
 WHERE tenant = $1 AND code IS NOT NULL
-  AND ($2::text IS NULL OR tool = $2) AND ($3::text IS NULL OR agent = $3)
-  AND ($4::text IS NULL OR user_id = $4) AND ($5::text IS NULL OR run_id = $5)
-  AND ($6::text IS NULL OR (code = $6 AND ($6 = 'SUCCESS' OR code <> 'SUCCESS')))
-  AND number >= $7::bigint AND number < $8::bigint
-  AND ($9::bigint IS NULL OR (number, segment) < ($9, $10::text))
+  AND ($2::text IS NULL OR tool = $2) AND ($3::text IS NULL OR version = $3)
+  AND ($4::text IS NULL OR agent = $4) AND ($5::text IS NULL OR user_id = $5)
+  AND ($6::text IS NULL OR run_id = $6)
+  AND ($7::text IS NULL OR (code = $7 AND ($7 = 'SUCCESS' OR code <> 'SUCCESS')))
+  AND ($8::text IS NULL OR external_ref = $8) AND ($9::text IS NULL OR caller_call_id = $9)
+  AND ($10::text IS NULL OR workflow_id = $10) AND ($11::text IS NULL OR conversation_id = $11)
+  AND ($12::text IS NULL OR session_id = $12)
+  AND number >= $13::bigint AND number < $14::bigint
+  AND ($15::bigint IS NULL OR (number, segment) < ($15, $16::text))
   AND NOT EXISTS (
     SELECT 1 FROM events AS later
     WHERE later.tenant = $1 AND later.call_id = e.call_id AND later.code IS NOT NULL
       AND (later.number, later.segment) > (e.number, e.segment)
   )
-ORDER BY number DESC, segment DESC LIMIT $11;
+ORDER BY number DESC, segment DESC LIMIT $17;
 
 -- name: tallies
 -- Counts of a tenant: one step for each tally, then one look for each part of the time.
@@ -513,8 +528,9 @@ WHERE each.tally IS NOT NULL AND found.count > 0;
 
 -- name: recorded
 SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
-  policy_version, external_ref, body, code, tally, cost, number, segment, seq,
-  salt, digest, hash
+  policy_version, external_ref, body, code, tally, cost, caller_call_id,
+  workflow_id, conversation_id, session_id,
+  number, segment, seq, salt, digest, hash
 FROM events WHERE tenant = $1 AND (number, segment) > ($2::bigint, $3::text)
 ORDER BY number, segment LIMIT $4;
 
@@ -633,7 +649,8 @@ ORDER BY number, segment LIMIT $5;
 UPDATE events AS e
 SET salt = NULL, type = NULL, run_id = NULL, call_id = NULL, tool = NULL, version = NULL,
   agent = NULL, user_id = NULL, trace_id = NULL, occurred_at = NULL, decision = NULL,
-  policy_version = NULL, external_ref = NULL, body = NULL, code = NULL, tally = NULL, cost = NULL
+  policy_version = NULL, external_ref = NULL, body = NULL, code = NULL, tally = NULL, cost = NULL,
+  caller_call_id = NULL, workflow_id = NULL, conversation_id = NULL, session_id = NULL
 FROM unnest($2::bigint[], $3::text[]) AS w (number, segment)
 WHERE e.tenant = $1 AND e.number = w.number AND e.segment = w.segment;
 

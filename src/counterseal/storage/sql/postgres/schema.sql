@@ -98,6 +98,8 @@ CREATE TABLE ledger (
   expires_at DOUBLE PRECISION,       -- when its answer is no longer kept, by the same clock
   awaited BOOLEAN NOT NULL,          -- whether a caller, anywhere, waits for its release
   resume BYTEA,                      -- data with which another worker can go on
+  created_at DOUBLE PRECISION,       -- when its call was admitted
+  completed_at DOUBLE PRECISION,     -- when its outcome was written
   PRIMARY KEY (tenant, key)
 );
 
@@ -196,10 +198,16 @@ CREATE TABLE events (
   code TEXT COLLATE "C",             -- the code that the call was answered with; NULL: ends no call
   tally TEXT COLLATE "C",            -- the tally that it counts for; NULL: not counted
   cost DOUBLE PRECISION,
+  caller_call_id TEXT COLLATE "C",   -- the id that the caller gave its call; not unique
+  workflow_id TEXT COLLATE "C",
+  conversation_id TEXT COLLATE "C",
+  session_id TEXT COLLATE "C",
   PRIMARY KEY (tenant, number, segment)
 );
 
 CREATE INDEX events_by_call ON events (tenant, call_id, number) WHERE call_id IS NOT NULL;
+CREATE INDEX events_by_caller_call ON events (tenant, caller_call_id, number)
+WHERE caller_call_id IS NOT NULL;
 CREATE INDEX events_by_run ON events (tenant, run_id, number) WHERE run_id IS NOT NULL;
 -- Calls, by the events that end them. Those that succeed are most of all, and found without one.
 CREATE INDEX events_by_tool ON events (tenant, tool, number, segment) WHERE code IS NOT NULL;
@@ -208,6 +216,15 @@ CREATE INDEX events_by_user ON events (tenant, user_id, number, segment)
 WHERE code IS NOT NULL AND user_id IS NOT NULL;
 CREATE INDEX events_by_code ON events (tenant, code, number, segment)
 WHERE code IS NOT NULL AND code <> 'SUCCESS';
+CREATE INDEX events_by_version ON events (tenant, version, number, segment) WHERE code IS NOT NULL;
+CREATE INDEX events_by_external_ref ON events (tenant, external_ref, number, segment)
+WHERE code IS NOT NULL AND external_ref IS NOT NULL;
+CREATE INDEX events_by_workflow ON events (tenant, workflow_id, number, segment)
+WHERE code IS NOT NULL AND workflow_id IS NOT NULL;
+CREATE INDEX events_by_conversation ON events (tenant, conversation_id, number, segment)
+WHERE code IS NOT NULL AND conversation_id IS NOT NULL;
+CREATE INDEX events_by_session ON events (tenant, session_id, number, segment)
+WHERE code IS NOT NULL AND session_id IS NOT NULL;
 -- Numbers of a time, without a look at the events themselves.
 CREATE INDEX events_by_tally ON events (tenant, tally, number) INCLUDE (cost)
 WHERE tally IS NOT NULL;

@@ -72,7 +72,8 @@ SELECT coalesce(max(number), 0) FROM changes;
 
 -- name: find_entry
 SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence,
-  attempts, unknown_since, observation, worker, looks, lease_until, expires_at
+  attempts, unknown_since, observation, worker, looks, created_at, completed_at,
+  lease_until, expires_at
 FROM ledger WHERE tenant = ? AND key = ?;
 
 -- name: known_key
@@ -81,18 +82,21 @@ SELECT EXISTS (SELECT 1 FROM ledger WHERE tenant = ? AND key = ?)
   OR EXISTS (SELECT 1 FROM held WHERE tenant = ? AND key = ?);
 
 -- name: insert_entry
-INSERT INTO ledger (tenant, key, request_hash, call_id, tool, version, run_id, resume, status,
-  phase, fence, attempts, unknown_since, observation, worker, looks, lease_until, expires_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO ledger (tenant, key, request_hash, call_id, tool, version, run_id, resume, created_at,
+  status, phase, fence, attempts, unknown_since, observation, worker, looks, completed_at,
+  lease_until, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: replace_entry
 -- A used key is reserved again.
-INSERT INTO ledger (tenant, key, request_hash, call_id, tool, version, run_id, resume, status,
-  phase, fence, attempts, unknown_since, observation, worker, looks, lease_until, expires_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO ledger (tenant, key, request_hash, call_id, tool, version, run_id, resume, created_at,
+  status, phase, fence, attempts, unknown_since, observation, worker, looks, completed_at,
+  lease_until, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, key) DO UPDATE
 SET request_hash = excluded.request_hash, call_id = excluded.call_id, tool = excluded.tool,
   version = excluded.version, run_id = excluded.run_id, resume = excluded.resume,
+  created_at = excluded.created_at, completed_at = excluded.completed_at,
   status = excluded.status, phase = excluded.phase, fence = excluded.fence,
   attempts = excluded.attempts, unknown_since = excluded.unknown_since,
   observation = excluded.observation, worker = excluded.worker, looks = excluded.looks,
@@ -102,15 +106,15 @@ SET request_hash = excluded.request_hash, call_id = excluded.call_id, tool = exc
 -- The columns of the reservation stay as they are.
 UPDATE ledger
 SET status = ?, phase = ?, fence = ?, attempts = ?, unknown_since = ?, observation = ?, worker = ?,
-  looks = ?, lease_until = ?, expires_at = ?
+  looks = ?, completed_at = ?, lease_until = ?, expires_at = ?
 WHERE tenant = ? AND key = ?;
 
 -- name: orphans
 -- Of some tools, each between spaces, or of all. A lease that ends too late was given before the
 -- clock was set back.
 SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence,
-  attempts, unknown_since, observation, worker, looks, lease_until, expires_at,
-  resume
+  attempts, unknown_since, observation, worker, looks, created_at, completed_at,
+  lease_until, expires_at, resume
 FROM ledger WHERE status = 'PENDING' AND phase IS NOT 'escalated' AND lease_until IS NOT NULL
   AND (lease_until <= ? OR lease_until > ?) AND (? IS NULL OR instr(?, ' ' || tool || ' '))
 ORDER BY lease_until, tenant, key LIMIT ?;
@@ -123,21 +127,22 @@ WHERE tenant = ? AND key = ?;
 -- name: escalated
 -- Of one tenant, or of all.
 SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence,
-  attempts, unknown_since, observation, worker, looks, lease_until, expires_at
+  attempts, unknown_since, observation, worker, looks, created_at, completed_at,
+  lease_until, expires_at
 FROM ledger WHERE status = 'PENDING' AND phase = 'escalated' AND (? IS NULL OR tenant = ?)
 ORDER BY unknown_since, tenant, key LIMIT ?;
 
 -- name: look_up
 SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence,
-  attempts, unknown_since, observation, worker, looks, lease_until, expires_at,
-  resume
+  attempts, unknown_since, observation, worker, looks, created_at, completed_at,
+  lease_until, expires_at, resume
 FROM ledger WHERE tenant = ? AND key = ?;
 
 -- name: look_up_call
 SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence,
-  attempts, unknown_since, observation, worker, looks, lease_until, expires_at,
-  resume
-FROM ledger WHERE tenant = ? AND call_id = ? LIMIT 1;
+  attempts, unknown_since, observation, worker, looks, created_at, completed_at,
+  lease_until, expires_at, resume
+FROM ledger WHERE tenant = ? AND call_id = ? ORDER BY key LIMIT ?;
 
 -- name: expire_keys
 -- A call that is still to be verified or reversed keeps its entry.
@@ -268,83 +273,31 @@ DELETE FROM refusals WHERE tenant = ? AND run_id = ? AND tool = ? AND fingerprin
 -- name: record
 INSERT INTO events (number, segment, seq, salt, digest, hash,
   type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,
-  policy_version, external_ref, body, code, tally, cost)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+  policy_version, external_ref, body, code, tally, cost, caller_call_id,
+  workflow_id, conversation_id, session_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- Events between two places, neither of them included, narrowed down by run, tool and type; erased
--- ones are left out. Oldest first, then newest first.
+-- The next three are completed by `sqlite/queries.py`: {index} names the index to use, {narrow} is a
+-- condition for each field that is searched for, {order} is DESC for the newest first.
 
 -- name: events
+-- Events between two places, neither of them included. Erased ones are left out.
 SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events
+  occurred_at, decision, policy_version, external_ref, body, caller_call_id, workflow_id,
+  conversation_id, session_id
+FROM events {index}
 WHERE tenant = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND salt IS NOT NULL AND type IS NOT NULL
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
-  AND (? IS NULL OR instr(?, ' ' || type || ' '))
-ORDER BY number, segment LIMIT ?;
-
--- name: events_of_call
-SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events INDEXED BY events_by_call
-WHERE tenant = ? AND call_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND salt IS NOT NULL AND type IS NOT NULL
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
-  AND (? IS NULL OR instr(?, ' ' || type || ' '))
-ORDER BY number, segment LIMIT ?;
-
--- name: events_of_run
-SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events INDEXED BY events_by_run
-WHERE tenant = ? AND run_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND salt IS NOT NULL AND type IS NOT NULL
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
-  AND (? IS NULL OR instr(?, ' ' || type || ' '))
-ORDER BY number, segment LIMIT ?;
-
--- name: newest
-SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events
-WHERE tenant = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND salt IS NOT NULL AND type IS NOT NULL
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
-  AND (? IS NULL OR instr(?, ' ' || type || ' '))
-ORDER BY number DESC, segment DESC LIMIT ?;
-
--- name: newest_of_call
-SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events INDEXED BY events_by_call
-WHERE tenant = ? AND call_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND salt IS NOT NULL AND type IS NOT NULL
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
-  AND (? IS NULL OR instr(?, ' ' || type || ' '))
-ORDER BY number DESC, segment DESC LIMIT ?;
-
--- name: newest_of_run
-SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events INDEXED BY events_by_run
-WHERE tenant = ? AND run_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND salt IS NOT NULL AND type IS NOT NULL
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
-  AND (? IS NULL OR instr(?, ' ' || type || ' '))
-ORDER BY number DESC, segment DESC LIMIT ?;
-
--- Calls, newest first: the last event that ended each. One statement for each way to find them, and
--- one that says how many would be looked at, up to some number.
+  AND salt IS NOT NULL AND type IS NOT NULL {narrow}
+ORDER BY number {order}, segment {order} LIMIT ?;
 
 -- name: calls
+-- Calls, newest first: the last event that ended each.
 SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events AS e
+  occurred_at, decision, policy_version, external_ref, body, caller_call_id, workflow_id,
+  conversation_id, session_id
+FROM events AS e {index}
 WHERE tenant = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND code IS NOT NULL
-  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
+  AND code IS NOT NULL {narrow}
   AND NOT EXISTS (
     SELECT 1 FROM events AS later INDEXED BY events_by_call
     WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
@@ -352,118 +305,12 @@ WHERE tenant = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
   )
 ORDER BY number DESC, segment DESC LIMIT ?;
 
--- name: calls_of_run
-SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events AS e INDEXED BY events_by_run
-WHERE tenant = ? AND run_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND code IS NOT NULL
-  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
-  AND NOT EXISTS (
-    SELECT 1 FROM events AS later INDEXED BY events_by_call
-    WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
-      AND (later.number, later.segment) > (e.number, e.segment)
-  )
-ORDER BY number DESC, segment DESC LIMIT ?;
-
--- name: count_calls_of_run
+-- name: count_calls
+-- How many events `calls` would look at, up to some number.
 SELECT count(*) FROM (
-  SELECT 1 FROM events AS e INDEXED BY events_by_run
-  WHERE tenant = ? AND run_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-    AND code IS NOT NULL
-  LIMIT ?
-);
-
--- name: calls_of_tool
-SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events AS e INDEXED BY events_by_tool
-WHERE tenant = ? AND tool = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND code IS NOT NULL
-  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
-  AND NOT EXISTS (
-    SELECT 1 FROM events AS later INDEXED BY events_by_call
-    WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
-      AND (later.number, later.segment) > (e.number, e.segment)
-  )
-ORDER BY number DESC, segment DESC LIMIT ?;
-
--- name: count_calls_of_tool
-SELECT count(*) FROM (
-  SELECT 1 FROM events AS e INDEXED BY events_by_tool
-  WHERE tenant = ? AND tool = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-    AND code IS NOT NULL
-  LIMIT ?
-);
-
--- name: calls_of_agent
-SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events AS e INDEXED BY events_by_agent
-WHERE tenant = ? AND agent = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND code IS NOT NULL
-  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
-  AND NOT EXISTS (
-    SELECT 1 FROM events AS later INDEXED BY events_by_call
-    WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
-      AND (later.number, later.segment) > (e.number, e.segment)
-  )
-ORDER BY number DESC, segment DESC LIMIT ?;
-
--- name: count_calls_of_agent
-SELECT count(*) FROM (
-  SELECT 1 FROM events AS e INDEXED BY events_by_agent
-  WHERE tenant = ? AND agent = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-    AND code IS NOT NULL
-  LIMIT ?
-);
-
--- name: calls_of_user
-SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events AS e INDEXED BY events_by_user
-WHERE tenant = ? AND user = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND code IS NOT NULL
-  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
-  AND NOT EXISTS (
-    SELECT 1 FROM events AS later INDEXED BY events_by_call
-    WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
-      AND (later.number, later.segment) > (e.number, e.segment)
-  )
-ORDER BY number DESC, segment DESC LIMIT ?;
-
--- name: count_calls_of_user
-SELECT count(*) FROM (
-  SELECT 1 FROM events AS e INDEXED BY events_by_user
-  WHERE tenant = ? AND user = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-    AND code IS NOT NULL
-  LIMIT ?
-);
-
--- name: calls_of_code
-SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body
-FROM events AS e INDEXED BY events_by_code
-WHERE tenant = ? AND code <> 'SUCCESS' AND code = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND code IS NOT NULL
-  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
-  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
-  AND NOT EXISTS (
-    SELECT 1 FROM events AS later INDEXED BY events_by_call
-    WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
-      AND (later.number, later.segment) > (e.number, e.segment)
-  )
-ORDER BY number DESC, segment DESC LIMIT ?;
-
--- name: count_calls_of_code
-SELECT count(*) FROM (
-  SELECT 1 FROM events AS e INDEXED BY events_by_code
-  WHERE tenant = ? AND code <> 'SUCCESS' AND code = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-    AND code IS NOT NULL
+  SELECT 1 FROM events {index}
+  WHERE tenant = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+    AND code IS NOT NULL {narrow}
   LIMIT ?
 );
 
@@ -507,7 +354,8 @@ SELECT tenant FROM each WHERE tenant IS NOT NULL;
 -- name: recorded
 SELECT number, segment, seq, salt, digest, hash,
   type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,
-  policy_version, external_ref, body, code, tally, cost
+  policy_version, external_ref, body, code, tally, cost, caller_call_id,
+  workflow_id, conversation_id, session_id
 FROM events WHERE tenant = ? AND (number, segment) > (?, ?) ORDER BY number, segment LIMIT ?;
 
 -- name: heads
@@ -528,7 +376,8 @@ ORDER BY number, segment LIMIT ?;
 UPDATE events
 SET salt = NULL, type = NULL, run_id = NULL, call_id = NULL, tool = NULL, version = NULL,
   agent = NULL, user = NULL, trace_id = NULL, occurred_at = NULL, decision = NULL,
-  policy_version = NULL, external_ref = NULL, body = NULL, code = NULL, tally = NULL, cost = NULL
+  policy_version = NULL, external_ref = NULL, body = NULL, code = NULL, tally = NULL, cost = NULL,
+  caller_call_id = NULL, workflow_id = NULL, conversation_id = NULL, session_id = NULL
 WHERE tenant = ? AND number = ? AND segment = ?;
 
 -- name: erased

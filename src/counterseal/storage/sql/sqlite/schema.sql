@@ -98,6 +98,8 @@ CREATE TABLE ledger (
   lease_until REAL,                  -- when a worker should look after it; NULL: never
   expires_at REAL,                   -- when its answer is forgotten; NULL: never, or not yet
   resume BLOB,                       -- data with which another worker can go on
+  created_at REAL,                   -- when its call was admitted
+  completed_at REAL,                 -- when its outcome was written
   PRIMARY KEY (tenant, key)
 );
 
@@ -196,10 +198,16 @@ CREATE TABLE events (
   code TEXT,                         -- the code that the call was answered with; NULL: ends no call
   tally TEXT,                        -- the tally that it counts for; NULL: not counted
   cost REAL,
+  caller_call_id TEXT,               -- the id that the caller gave its call; not unique
+  workflow_id TEXT,
+  conversation_id TEXT,
+  session_id TEXT,
   PRIMARY KEY (tenant, number, segment)
 ) WITHOUT ROWID;
 
 CREATE INDEX events_by_call ON events (tenant, call_id) WHERE call_id IS NOT NULL;
+CREATE INDEX events_by_caller_call ON events (tenant, caller_call_id)
+WHERE caller_call_id IS NOT NULL;
 CREATE INDEX events_by_run ON events (tenant, run_id) WHERE run_id IS NOT NULL;
 -- Calls, by the events that end them. Those that succeed are most of all, and found without one.
 CREATE INDEX events_by_tool ON events (tenant, tool, number) WHERE code IS NOT NULL;
@@ -208,6 +216,15 @@ CREATE INDEX events_by_user ON events (tenant, user, number)
 WHERE code IS NOT NULL AND user IS NOT NULL;
 CREATE INDEX events_by_code ON events (tenant, code, number)
 WHERE code IS NOT NULL AND code <> 'SUCCESS';
+CREATE INDEX events_by_version ON events (tenant, version, number) WHERE code IS NOT NULL;
+CREATE INDEX events_by_external_ref ON events (tenant, external_ref, number)
+WHERE code IS NOT NULL AND external_ref IS NOT NULL;
+CREATE INDEX events_by_workflow ON events (tenant, workflow_id, number)
+WHERE code IS NOT NULL AND workflow_id IS NOT NULL;
+CREATE INDEX events_by_conversation ON events (tenant, conversation_id, number)
+WHERE code IS NOT NULL AND conversation_id IS NOT NULL;
+CREATE INDEX events_by_session ON events (tenant, session_id, number)
+WHERE code IS NOT NULL AND session_id IS NOT NULL;
 -- Numbers of a time, without a look at the events themselves.
 CREATE INDEX events_by_tally ON events (tenant, tally, number, cost) WHERE tally IS NOT NULL;
 
