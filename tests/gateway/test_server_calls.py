@@ -146,6 +146,19 @@ async def test_a_budget_that_is_spent_is_told(mode):
 
 
 @MODES
+async def test_tokens_that_a_client_reports_are_counted_and_end_the_run(mode):
+    desk = Desk()
+    async with serving(desk.tools) as served, served.client(mode) as client:
+        await served.runtime.run(BOT, "run_1", budgets=Budgets(tokens=100))
+        meta = {"counterseal/run_id": "run_1", "counterseal/tokens": 60}
+        assert not (await client.call_tool("note", {"text": "a"}, meta=meta)).is_error
+        refused(await client.call_tool("note", {"text": "b"}, meta=meta), "BUDGET_EXHAUSTED")
+        odd = {**meta, "counterseal/tokens": "many"}
+        refused(await client.call_tool("note", {"text": "c"}, meta=odd), "SYNTACTIC_PARSE_FAIL")
+        assert desk.notes == ["a"]
+
+
+@MODES
 async def test_a_policy_that_says_no_is_told_with_its_reason(mode):
     rule = {
         "id": "no-seven",

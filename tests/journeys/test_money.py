@@ -22,7 +22,9 @@ from counterseal import (
 from counterseal.accounts import Person
 from counterseal.contract.money import AmountError, Spends, money_text
 from counterseal.errors import ContractError
+from counterseal.ledger.records import RunRecord
 from counterseal.policy import Policy
+from counterseal.storage.encoding import _budgets, opened_run_columns
 from counterseal.testing import FakeClock, MemoryStore, fake_tool, someone
 from counterseal.views.calls import RunViews, budget_lines
 from counterseal.views.metrics import metric_rows, prometheus
@@ -301,3 +303,11 @@ async def test_day_of_a_tenant_is_told_to_prometheus_with_its_limits():
     labels = '{tenant="acme",budget="money.day.EUR",currency="EUR"}'
     assert f"counterseal_budget_spent{labels} 12.34" in text
     assert f"counterseal_budget_limit{labels} 50\n" in text
+
+
+def test_run_that_was_stored_with_a_plain_number_keeps_its_limit():
+    assert _budgets('{"reads": 3, "money": 1.5}') == Budgets(reads=3, cost={"run": {"USD": 1.5}})
+    assert _budgets('{"reads": 3, "money": null}') == Budgets(reads=3)
+    kept = Budgets(money={"run": {"EUR": "0.10"}}, tokens=5)
+    columns = opened_run_columns(RunRecord(tenant="t", run_id="r", started_at=0.0, budgets=kept))
+    assert _budgets(columns[5]) == kept

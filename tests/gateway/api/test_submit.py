@@ -100,12 +100,20 @@ async def test_a_body_that_is_no_sound_object_never_becomes_a_call(api, raw):
         ({**ADD, "approval": "x"}, "/approval"),
         ({**ADD, "run_id": ""}, "/run_id"),
         ({**ADD, "expected_version": 1.5}, "/expected_version"),
+        ({**ADD, "tokens": -1}, "/tokens"),
     ],
 )
 async def test_what_a_submission_does_not_take_is_named(api, given, param):
     answer = await api.agent().post("/v1/calls", json=given)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid-request")
     assert (answer.json()["param"], answer.json()["where"]) == (param, "body")
+
+
+async def test_tokens_of_a_call_are_counted_in_its_run(api):
+    for _ in range(2):
+        await api.agent().post("/v1/calls", json={**ADD, "run_id": "run_t", "tokens": 700})
+    run = (await api.by_key("root").get("/v1/runs/run_t")).json()
+    assert {row["name"]: row["spent"] for row in run["budgets"]}["tokens"] == 1400
 
 
 async def test_people_make_no_calls_whatever_their_role(api):
