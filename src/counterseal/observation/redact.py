@@ -84,19 +84,25 @@ def _is_basic(text: str) -> bool:
     return ":" in plain and plain.isprintable()
 
 
-_BASE64 = re.compile(rb"[A-Za-z0-9+/=_\-]*")
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_\-]*")
 
 
-def _is_format(found: Found) -> bool:
-    """Return whether a match of a format is neither made of words nor part of a base64 text."""
-    value, raw = found.value, found.raw
-    if value == value.lower() and not _has_digit(value):
-        return False
-    before = raw[max(0, found.start - 24) : found.start]
-    if len(before) == 24 and _BASE64.fullmatch(before):
-        return False
-    behind = raw[found.last : found.last + 64]
-    return len(behind) < 64 or not _BASE64.fullmatch(behind)
+def _is_apart(found: Found) -> bool:
+    """Return whether a match is not a part of a longer base64 text, as of an image."""
+    before = found.raw[max(0, found.start - 24) : found.start]
+    behind = found.raw[found.last : found.last + 64]
+    return not (
+        (len(before) == 24 and _BASE64.fullmatch(before))
+        or (len(behind) == 64 and _BASE64.fullmatch(behind))
+    )
+
+
+def _is_no_phrase(text: str) -> bool:
+    """Return whether a match of a format is more than lower-case words with signs between them."""
+    return _PHRASE.fullmatch(text) is None
+
+
+_PHRASE = re.compile(r"[a-z]+(?:[_.\-]+[a-z]+){2,}")
 
 
 def _has_digit(text: str) -> bool:
@@ -153,7 +159,7 @@ def _named(opening: str, value: str, closing: str = "") -> Rule:
 _COUNT = re.compile(r"\{(\d+)(?:,\d*)?\}")
 
 
-def _format(name: str, pattern: str, check: Callable[[str], bool] | None = None) -> Rule:
+def _format(name: str, pattern: str, check: Callable[[str], bool] = _is_no_phrase) -> Rule:
     """Return the rule of a format, at the start of a word unless nothing else looks like it.
 
     Its hint counts less far, which keeps the search small, and takes the `n` of an escaped newline
@@ -161,15 +167,20 @@ def _format(name: str, pattern: str, check: Callable[[str], bool] | None = None)
     """
     short = _COUNT.sub(lambda m: "{6,}" if int(m[1]) > 6 else m[0], pattern).replace(r"\b", "")
     if name in _UNMISTAKABLE:
-        return Rule(name, pattern, short, check, context=_is_format)
-    word, hint = rf"\b(?:{pattern})", rf"{_WORD_START}(?:{short})"
-    return Rule(name, word, hint, check, context=_is_format)
+        return Rule(name, pattern, short)
+    context = _is_apart if name in _LIKE_BASE64 else None
+    return Rule(name, rf"\b(?:{pattern})", rf"{_WORD_START}(?:{short})", check, context=context)
 
 
 _WORD_START = r"(?:\b|\\[nt])"
 _UNMISTAKABLE = (
     "aws-access-key", "github-token", "gitlab-token", "npm-token", "slack-token", "stripe-key",
     "password-hash",
+)  # fmt: skip
+_LIKE_BASE64 = (
+    "adobe-secret", "adyen-key", "aws-token", "facebook-token", "intercom-token", "jfrog-token",
+    "modal-token", "nats-seed", "okta-token", "prefixed-secret", "square-token", "tencent-key",
+    "twitter-token", "voyage-key", "yandex-token",
 )  # fmt: skip
 _PREFIXED = (
     r"(?:[a-z][a-z0-9]{1,14}[_\-](?:live|prod|sk|pat|apikey|api_key|token|tok|secret)[_\-][\w\-]{20,}"
@@ -398,7 +409,7 @@ class _Search:
             rf"\b{rule.hint.removeprefix(_WORD_START)}"
             if rule.hint.startswith(_WORD_START)
             else rule.hint
-            if rule.context is _is_format
+            if rule.id in _UNMISTAKABLE
             else rule.pattern.replace("?P<v>", "?:")
             for rule in rules
         )

@@ -225,6 +225,11 @@ def test_secret_without_a_prefix_is_found_under_a_telling_key(key):
     assert len(missed) <= 3, missed  # letters only, which may be a word
 
 
+@pytest.mark.parametrize("token", ["gh" + "p_" + "c" * 36, "xo" + "xb-" + "abcdef" * 3])
+def test_known_prefix_is_enough_however_plain_the_rest_is(token):
+    assert token not in SECRETS.redact(f"I used {token} there")[0]
+
+
 def test_password_in_a_data_source_name_is_found():
     given_data = {"dsn": "https://9a1b2c3d4e5f60718293a4b5c6d7e8f9@o1.ingest.sentry.io/2"}
     assert "9a1b2c3d" not in str(SECRETS.redact(given_data)[0])
