@@ -137,7 +137,7 @@ async def test_nothing_is_done_anew_beside_a_thread_that_still_runs():
     again = await runtime.submit(ask("slow"), someone())
     assert (again.code, again.retry) == (Code.IDEMPOTENCY_CONFLICT, True)
     release.set()
-    (late,) = runtime.executor._behind.values()
+    (late,) = runtime.executor._abandoned.values()
     await late
     assert commits == [1]
 

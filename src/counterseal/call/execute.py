@@ -134,7 +134,7 @@ def _note_doubt(call: Call, services: CallServices) -> None:
     call.in_doubt = call.in_doubt or call.attempt_unanswered
     late = call.outcome.late
     if late is not None and call.key is not None:
-        services.executor.leave_behind(call.tenant, call.key, late)
+        services.executor.note_abandoned(call.tenant, call.key, late)
 
 
 def _note_blocked_retry(call: Call, contract: Contract) -> None:

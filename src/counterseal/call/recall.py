@@ -208,7 +208,7 @@ async def _known(call: Call, entry: Entry, services: CallServices) -> Decision |
         return end
     call.takes_over = None
     contract = _contract_of(call, entry)
-    if contract is None or services.executor.behind(entry.tenant, entry.key):
+    if contract is None or services.executor.abandoned(entry.tenant, entry.key):
         return _not_known_yet(1.0)
     if contract.on_unknown is OnUnknown.RETRY_SAME_KEY:
         _take_over(call, entry)

@@ -159,7 +159,7 @@ async def _settle(call: Call, request: SettlementRequest, services: CallServices
     entry, (ending,) = request.entry, request.events
     running = None
     if entry is not None and entry.status is EntryStatus.PENDING:
-        running = services.executor.behind(entry.tenant, entry.key)
+        running = services.executor.abandoned(entry.tenant, entry.key)
     if running is not None:
         # The entry is kept until the abandoned attempt ends: no other may run beside it.
         call.still_running = True

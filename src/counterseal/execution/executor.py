@@ -37,7 +37,7 @@ from counterseal.execution.attempt import (
     Provision,
     progress_of,
 )
-from counterseal.execution.failures import Fault, describe, judge, said_unsent
+from counterseal.execution.failures import Fault, describe, judge, reports_not_sent
 from counterseal.execution.files import directory_for
 from counterseal.execution.http import UnsendableError
 from counterseal.execution.in_process import Threads
@@ -69,7 +69,7 @@ class Executor:
     ) -> None:
         self.threads = Threads()
         self.credentials = Credentials({} if secrets is None else secrets, apart=self.threads.run)
-        self._behind: dict[tuple[str, str], asyncio.Future[Any]] = {}
+        self._abandoned: dict[tuple[str, str], asyncio.Future[Any]] = {}
         self.workers = Workers()
         self.sandboxes = Sandboxes()
         self._network = network
@@ -88,11 +88,11 @@ class Executor:
             self.sandboxes.available()
 
     def runner(self, contract: Contract, tool: Tool[..., Any]) -> Runner:
-        """Prepare a tool: its process is started, or its TLS context is made, in advance."""
+        """Return a tool that is ready to run: its process is started, or its TLS context made."""
         runner = Runner(self, contract, tool)
         if runner.where is Where.PROCESS:
             with suppress(RuntimeError):  # no event loop yet: the first call starts the process
-                self.settle_here()
+                self.use_current_loop()
                 warming = self.workers.warm(1, runner.address)
                 task = asyncio.get_running_loop().create_task(warming)
                 self._warming.add(task)
@@ -101,25 +101,25 @@ class Executor:
             self.clients()
         return runner
 
-    def settle_here(self) -> None:
+    def use_current_loop(self) -> None:
         """Start over with new processes and connections when the event loop is a new one."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
         if self._loop is not None:
             self.workers, self.sandboxes, self._clients = Workers(), Sandboxes(), None
-            self._behind.clear()
+            self._abandoned.clear()
         self._loop = loop
 
-    def leave_behind(self, tenant: str, key: str, running: asyncio.Future[Any]) -> None:
-        """Remember an execution under this key that continues after its call was given up."""
+    def note_abandoned(self, tenant: str, key: str, running: asyncio.Future[Any]) -> None:
+        """Note an execution under this key that continues after its call was given up."""
         name = (tenant, key)
-        self._behind[name] = running
-        running.add_done_callback(lambda _: self._behind.pop(name, None))
+        self._abandoned[name] = running
+        running.add_done_callback(lambda _: self._abandoned.pop(name, None))
 
-    def behind(self, tenant: str, key: str) -> asyncio.Future[Any] | None:
-        """Return the execution under this key that still runs in this process, if any."""
-        return self._behind.get((tenant, key))
+    def abandoned(self, tenant: str, key: str) -> asyncio.Future[Any] | None:
+        """Return the execution under this key that was given up and still runs here, if any."""
+        return self._abandoned.get((tenant, key))
 
     def cached_runner(self, key: Hashable, make: Callable[[], Runner]) -> Runner:
         """Return the runner of a probe, which is not registered as a tool; make it if needed."""
@@ -226,11 +226,11 @@ class Runner:
 
     async def run(self, work: AttemptRequest) -> Outcome:
         """Make one attempt."""
-        self.executor.settle_here()
+        self.executor.use_current_loop()
         services = LocalServices(work, self.provision)
         try:
             if self.secrets:
-                work, values = await self._unlock(work, services)
+                work, values = await self._resolve_secrets(work, services)
             else:
                 values = {}
             injected = self._injected(services, values) if self.tool.injected else {}
@@ -242,7 +242,7 @@ class Runner:
             return _NEVER_BEGAN
         # Binding runs the tool's own types, and resolving a secret the operator's code.
         except Exception as error:  # noqa: BLE001 - whatever it was, the tool was not started
-            return self.failed(error, services.mask)._replace(began=False)
+            return self.failure_outcome(error, services.mask)._replace(began=False)
         if job is not None:
             return await _run_isolated(self, job, work, services)
         ended = await self._run(arguments, work.seconds, services)
@@ -275,10 +275,10 @@ class Runner:
         except IsolationError as error:  # no thread is available
             return in_process.Ended(error=error, began=False)
 
-    async def _unlock(
+    async def _resolve_secrets(
         self, work: AttemptRequest, services: LocalServices
     ) -> tuple[AttemptRequest, dict[str, str]]:
-        """Resolve credentials: here, not before. Returns them, and the work with the time left."""
+        """Return the work with the time left, and the credentials, read right before their use."""
         loop, get = asyncio.get_running_loop(), self.executor.credentials.get
         until, tenant = loop.time() + work.seconds, services.about.tenant
         async with asyncio.timeout_at(until):
@@ -309,25 +309,25 @@ class Runner:
             return given_up._replace(interrupted=interrupted, mask=mask)
         if ended.error is None:
             return Outcome(Code.SUCCESS, ended.value, interrupted=interrupted, mask=mask)
-        failed = self.failed(ended.error, mask)
+        failed = self.failure_outcome(ended.error, mask)
         return failed._replace(interrupted=interrupted, began=failed.began and ended.began)
 
-    def failed(self, error: BaseException, mask: Mask) -> Outcome:
+    def failure_outcome(self, error: BaseException, mask: Mask) -> Outcome:
         """Return the outcome for an exception."""
         fault = describe(error)
         misfit = None
         if isinstance(error, UnsendableError) and error.field is not None:
             misfit = (error.field, error.problem)
         # The part of the error's message that the caller may read.
-        said = error.words if isinstance(error, SpokenError) else ""
-        words = mask.text(str(error) if isinstance(error, RefusedError) else said)
+        public_text = error.words if isinstance(error, SpokenError) else ""
+        words = mask.text(str(error) if isinstance(error, RefusedError) else public_text)
         code, not_done = judge(fault, words, self.contract)
         return Outcome(
             code,
             fault=fault,
             not_done=not_done,
             trace=logs.masked_trace(error, mask),
-            began=not (said_unsent(fault) or (self.is_request and http.never_left(fault))),
+            began=not (reports_not_sent(fault) or (self.is_request and http.never_left(fault))),
             misfit=misfit,
             words=words,
             mask=mask,
@@ -384,7 +384,7 @@ async def _run_isolated(
         reply = await pool.run(job, seconds=work.seconds, tell=tell)
     # From here on the tool may have started, whatever failed between it and this process.
     except Exception as error:  # noqa: BLE001 - the outcome is unknown, and must be recorded
-        return runner.failed(error, mask)._replace(answered=False)
+        return runner.failure_outcome(error, mask)._replace(answered=False)
     return _isolated_outcome(runner, reply, mask)._replace(interrupted=reply.interrupted)
 
 
@@ -427,7 +427,7 @@ def _isolated_outcome(runner: Runner, reply: Reply, mask: Mask) -> Outcome:
         return Outcome(Code.SUCCESS, partly, mask=mask)
     if reply.kind == "fault":
         fault = Fault.from_record(reply.fault)
-        began, words = reply.began and not said_unsent(fault), mask.text(reply.words)
+        began, words = reply.began and not reports_not_sent(fault), mask.text(reply.words)
         code, not_done = judge(fault, words, runner.contract)
         return Outcome(
             code,

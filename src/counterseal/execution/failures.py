@@ -229,7 +229,7 @@ MAY_HAVE_HAPPENED: Final = frozenset(
 """After these codes the tool may have acted."""
 
 
-def said_unsent(fault: Fault) -> bool:
+def reports_not_sent(fault: Fault) -> bool:
     """Return whether the tool itself reported that nothing was sent.
 
     Its HTTP client's word is not the tool's: it may have done something before that request.

@@ -70,7 +70,7 @@ async def _continue(
     on_unknown = record.contract.on_unknown
     if on_unknown is OnUnknown.ESCALATE:
         return await _escalate(runtime, entry, "its contract leaves it to a person", resume)
-    if runtime.executor.behind(entry.tenant, entry.key):
+    if runtime.executor.abandoned(entry.tenant, entry.key):
         return await _look_later(runtime, entry, 1.0)
     if on_unknown is OnUnknown.READ_BACK:
         return await _read_back(runtime, call, entry, waits=waits)
