@@ -42,7 +42,7 @@ def gates_for(contract: Contract) -> tuple[Gate | AsyncGate, ...]:
         answers["semantics"] = Gate("semantics", partial(_constant, semantics.ALLOW))
     if contract.probe is None:
         answers["state"] = Gate("state", partial(_constant, state.ALLOW))
-    return tuple(answers.get(gate.name, gate) for gate in GATES[3:])
+    return tuple(answers.get(gate.name, gate) for gate in GATES[len(BEFORE_RECALL) :])
 
 
 def _constant(decision: Decision, _ctx: GateContext) -> Decision:

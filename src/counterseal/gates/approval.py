@@ -1,4 +1,4 @@
-"""The seventh gate: is a required approval there?
+"""The approval gate: is a required approval there?
 
 Earlier gates require approval; this one looks for an approval of exactly these arguments and this
 config. Without one, the call is held after the budget gate has allowed it, too.

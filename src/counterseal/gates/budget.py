@@ -1,4 +1,4 @@
-"""The last gate: are the budgets of run and tenant sufficient, and the rates?
+"""The budget gate: are the budgets of run and tenant sufficient, and the rates?
 
 `admit` spends, and checks every limit in one transaction, so that two calls can't spend the same
 last unit. Where approval is required, this gate checks the limits as well, on the recalled

@@ -1,4 +1,4 @@
-"""The first gate: parses text, bytes or a mapping into arguments.
+"""The parse gate: parses text, bytes or a mapping into arguments.
 
 JSON is not extracted from surrounding text. Whatever two JSON readers could read differently
 (duplicate keys, NaN, lone surrogates) is refused, and so is what could exhaust a reader (size,

@@ -1,4 +1,4 @@
-"""The fifth gate: the policy's rules.
+"""The policy gate: the policy's rules.
 
 They were compiled for the contract at registration. Facts about the call are computed only when a
 rule reads them: most calls are decided from the contract and the principal alone.

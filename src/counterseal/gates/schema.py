@@ -1,4 +1,4 @@
-"""The second gate: checks arguments against the input schema, in one pass, with every error.
+"""The schema gate: checks arguments against the input schema, in one pass, with every error.
 
 It has three codes. Where several kinds of error occur together, the first of structure, type and
 bounds is the code; all errors are listed. No error contains a value.

@@ -1,4 +1,4 @@
-"""The third gate: may this caller use this tool at all?
+"""The scope gate: may this caller use this tool at all?
 
 It comes before the business rules, so that a caller without authority learns nothing about them. It
 decides from the principal, the registry and the run, and from nothing that the model wrote.

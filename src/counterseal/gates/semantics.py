@@ -1,4 +1,4 @@
-"""The fourth gate: the tool's own invariants. Correct, drop, ask a person, or reject.
+"""The semantics gate: the tool's own invariants. Correct, drop, ask a person, or reject.
 
 A corrected call is validated again, so that no corrector can bypass the schema. Rules written in
 Python receive copies, so that a check can't change the call.

@@ -1,4 +1,4 @@
-"""The sixth gate: is the target still in the state that the proposal assumes?
+"""The state gate: is the target still in the state that the proposal assumes?
 
 The only gate that runs a probe, and therefore the only async one. The probe returns the target's
 version now. It is compared with the approved version, else the one that the proposal or its
