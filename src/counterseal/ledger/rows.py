@@ -175,8 +175,8 @@ class RowTable(Generic[_K, _V]):
 
     __slots__ = ("changes", "loaded")
 
-    def __init__(self) -> None:
-        self.loaded: dict[_K, _V] = {}
+    def __init__(self, loaded: dict[_K, _V] | None = None) -> None:
+        self.loaded: dict[_K, _V] = {} if loaded is None else loaded
         self.changes: dict[_K, _V | None] = {}
         """None stands for a deleted row."""
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from counterseal.audit import Event, Head
+from counterseal.audit import Columns, Event, Head
 from counterseal.audit.chain import Checkpoint
 from counterseal.ledger.records import (
     Asker,
@@ -33,7 +33,7 @@ from counterseal.ledger.requests import (
     StoredEntry,
     TallyCount,
 )
-from counterseal.ledger.rows import RowKeys, Rows, TenantKey
+from counterseal.ledger.rows import RowKeys, Rows, TenantKey, VaultRow
 
 T = TypeVar("T")
 
@@ -59,6 +59,20 @@ class Transaction(Generic[T]):
         """True when the result must survive a power loss from the moment that it is returned."""
         self.abandonable = abandonable
         """True when it need not be run once its caller was cancelled."""
+
+
+def appending(events: Sequence[Columns], kept: Sequence[VaultRow] = ()) -> Transaction[None]:
+    """Return the transaction that only adds events and values of the vault."""
+
+    def append(rows: Rows) -> None:
+        rows.events.extend(events)
+        rows.vault.extend(kept)
+
+    return Transaction(no_rows, append)
+
+
+def no_rows(keys: RowKeys) -> None:
+    """Name no rows: the transaction only appends."""
 
 
 Place = tuple[float, str]
@@ -149,8 +163,8 @@ class Backend(Protocol):
     def transact(self, transaction: Transaction[T]) -> asyncio.Future[T]:
         """Run a transaction, together with others that wait, and commit. Returns its result."""
 
-    def enqueue(self, transaction: Transaction[Any]) -> None:
-        """Run a transaction with the next commit; no caller waits for it."""
+    def enqueue(self, events: Sequence[Columns], kept: Sequence[VaultRow]) -> None:
+        """Write events and values of the vault with the next commit; no caller waits for it."""
 
     async def flush(self) -> None:
         """Commit everything that was enqueued. StoreError when some of it cannot be written."""

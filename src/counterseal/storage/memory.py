@@ -75,9 +75,11 @@ from counterseal.ledger.rows import (
     HeldRow,
     RowKeys,
     Rows,
+    RowTable,
     RunProgress,
     StateValue,
     TenantKey,
+    VaultRow,
     current_entry,
     expired_entry,
 )
@@ -107,6 +109,8 @@ class MemoryBackend:
         self._waiters = Waiters()
         self.entries: dict[TenantKey, EntryRow] = {}
         self.runs: dict[TenantKey, RunProgress] = {}
+        self._run_records: dict[TenantKey, RunRecord] = {}
+        """Runs as they were read, until they change."""
         self.state: _Groups[StateValue] = defaultdict(dict)
         self.implicit_runs: dict[CallerKey, tuple[str, float]] = {}
         self.counters: _Groups[int] = defaultdict(dict)
@@ -148,8 +152,8 @@ class MemoryBackend:
         future.set_result(self._transact(transaction))
         return future
 
-    def enqueue(self, transaction: Transaction[Any]) -> None:
-        self._transact(transaction)
+    def enqueue(self, events: Sequence[Columns], kept: Sequence[VaultRow]) -> None:
+        self._append(self._clock(), events, kept)
 
     async def wait(
         self, where: TenantKey, watch: Transaction[float | None], seconds: float
@@ -161,23 +165,30 @@ class MemoryBackend:
         transaction.need(keys)
         rows = self._load(keys)
         result = transaction.decide(rows)
-        if rows.changed:
-            self._write(rows)
-            if self._waiters:
-                for where in rows.woken:
-                    self._waiters.wake(where)
+        self._write(rows)
+        if self._waiters:
+            for where in rows.woken:
+                self._waiters.wake(where)
         return result
 
     def _load(self, keys: RowKeys) -> Rows:
-        rows = Rows(self._clock(), len(self._changes))
-        self._load_unnamed(keys, rows)
-        _pick(self.entries, keys.entries, rows.entries.loaded)
-        _pick(self.runs, keys.runs, rows.runs.loaded)
-        _pick(self.held, keys.held, rows.held.loaded)
-        _pick(self.due, keys.due, rows.due.loaded)
-        _pick(self.sessions, keys.sessions, rows.sessions.loaded)
+        """Return the rows: of a table whose rows are never listed, the table itself."""
+        rows = Rows(
+            self._clock(),
+            len(self._changes),
+            entries=RowTable(self.entries),
+            runs=RowTable(self.runs),
+            implicit_runs=RowTable(self.implicit_runs),
+            held=RowTable(self.held),
+            due=RowTable(self.due),
+            sessions=RowTable(self.sessions),
+        )
         _pick_from_groups(self.counters, keys.counters, rows.counters.loaded)
         _pick_from_groups(self.rates, keys.rates, rows.rates.loaded)
+        for caller in keys.last_held:
+            approval_id = self.last_held[caller[:2]].get(caller[2:])
+            if approval_id is not None:
+                rows.last_held[caller] = approval_id
         for tenant, run_id, wanted in keys.state:
             for name, state in self.state[tenant, run_id].items():
                 if wanted in (None, name):
@@ -186,17 +197,6 @@ class MemoryBackend:
             for fingerprint, times in self.refusals[refused].items():
                 rows.refusals.loaded[(*refused, fingerprint)] = times
         return rows
-
-    def _load_unnamed(self, keys: RowKeys, rows: Rows) -> None:
-        """Find runs and requests whose ids are not known yet, and add their keys."""
-        _pick(self.implicit_runs, keys.implicit_runs, rows.implicit_runs.loaded)
-        for caller, (run_id, _) in rows.implicit_runs.loaded.items():
-            keys.runs.add((caller[0], run_id))
-        for where in keys.last_held:
-            approval_id = self.last_held[where[:2]].get(where[2:])
-            if approval_id is not None:
-                rows.last_held[where] = approval_id
-                keys.held.add((where[0], approval_id))
 
     def _write(self, rows: Rows) -> None:
         for where, row in rows.entries.changes.items():
@@ -208,9 +208,12 @@ class MemoryBackend:
         for where, run in rows.runs.changes.items():
             if run is not None:
                 self.runs[where] = run._replace(opened=run.opened or self.runs[where].opened)
+                self._run_records.pop(where, None)
         for where, request in rows.held.changes.items():
             if request is not None:
                 self._write_held(where, request)
+        for tenant, run_id, _ in rows.state.changes:
+            self._run_records.pop((tenant, run_id), None)
         _apply(self.implicit_runs, rows.implicit_runs.changes)
         _apply(self.due, rows.due.changes)
         _apply(self.sessions, rows.sessions.changes)
@@ -218,13 +221,17 @@ class MemoryBackend:
         _apply_to_groups(self.rates, rows.rates.changes)
         _apply_to_groups(self.state, rows.state.changes)
         _apply_to_groups(self.refusals, rows.refusals.changes)
-        self._changes.extend(what for _, what in rows.registry_changes)
-        for tenant, pointer, raw, keep_for in rows.vault:
-            end = inf if keep_for is None else rows.now + keep_for
-            self.vault[tenant, pointer] = (rows.now, raw, end)
+        for _, what in rows.registry_changes:
+            self._changes.append(what)
         for where in rows.forgotten:
             self.vault.pop(where, None)
-        self._unchained.extend((rows.now, columns) for columns in rows.events)
+        self._append(rows.now, rows.events, rows.vault)
+
+    def _append(self, now: float, events: Sequence[Columns], kept: Sequence[VaultRow]) -> None:
+        for tenant, pointer, raw, keep_for in kept:
+            self.vault[tenant, pointer] = (now, raw, inf if keep_for is None else now + keep_for)
+        for columns in events:
+            self._unchained.append((now, columns))
 
     def _write_held(self, where: TenantKey, row: HeldRow) -> None:
         if where not in self.held:
@@ -412,15 +419,15 @@ class MemoryBackend:
         return self._find_run((tenant, run_id))
 
     def _find_run(self, where: TenantKey) -> RunRecord | None:
-        row = self.runs.get(where)
-        if row is None or row.opened is None:
-            return None
+        known, row = self._run_records.get(where), self.runs.get(where)
+        if known is not None or row is None or row.opened is None:
+            return known
         state = self.state.get(where, {})
         versions = {key: one.version for key, one in state.items() if one.version}
         if row.changes:
             versions[ANY_KEY] = row.changes
         values = {key: one.value for key, one in state.items() if one.value is not None}
-        return replace(
+        record = self._run_records[where] = replace(
             row.opened,
             turn=row.turn,
             pins=row.pins,
@@ -430,6 +437,7 @@ class MemoryBackend:
             state_versions=versions,
             untrusted=frozenset(key for key, one in state.items() if one.untrusted),
         )
+        return record
 
     async def find_implicit_run(
         self, tenant: str, agent: str, user: str | None, now: float
@@ -586,14 +594,6 @@ class MemoryStore(Store):
 
 
 # --- tables ---------------------------------------------------------------------------------------
-
-
-def _pick(table: Mapping[K, T], keys: Iterable[K], loaded: dict[K, T]) -> None:
-    """Copy the rows that are there."""
-    for key in keys:
-        row = table.get(key)
-        if row is not None:
-            loaded[key] = row
 
 
 def _pick_from_groups(table: _Groups[T], keys: Iterable[Any], loaded: dict[Any, T]) -> None:

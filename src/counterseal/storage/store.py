@@ -48,7 +48,7 @@ from counterseal.ledger.requests import (
     TallyCount,
 )
 from counterseal.ledger.rows import RowKeys, Rows, VaultRow, event_columns
-from counterseal.storage.backend import Backend, Transaction
+from counterseal.storage.backend import Backend, Transaction, appending, no_rows
 
 T = TypeVar("T")
 _MAX_SAME_ID: Final = 20
@@ -177,8 +177,7 @@ class Store:
 
     def note(self, event: Event) -> None:
         """Record an event with the next commit; no caller waits for it."""
-        columns = columns_of(event)
-        self._backend.enqueue(Transaction(_no_rows, lambda rows: rows.events.append(columns)))
+        self._backend.enqueue((columns_of(event),), ())
 
     async def count(self, tenant: str, run_id: str, counts: Mapping[str, int]) -> dict[str, int]:
         """Add to counters of a run, whatever their limits. Returns the new totals."""
@@ -420,7 +419,7 @@ class Store:
         No caller can follow its pointer before the event that holds it is committed, and the value
         with it.
         """
-        self._backend.enqueue(Transaction(_no_rows, lambda rows: rows.vault.append(row)))
+        self._backend.enqueue((), (row,))
 
     async def forget(self, tenant: str, pointers: Sequence[str], events: Sequence[Event]) -> None:
         """Delete values from the vault, and record that."""
@@ -430,13 +429,11 @@ class Store:
             rows.forgotten.extend(places)
             rows.events.extend(columns)
 
-        await self._backend.transact(Transaction(_no_rows, work))
+        await self._backend.transact(Transaction(no_rows, work))
 
     async def write(self, events: Sequence[Event]) -> None:
         """Record events, and return when they are durable."""
-        columns = event_columns(events)
-        work = Transaction(_no_rows, lambda rows: rows.events.extend(columns))
-        await self._backend.transact(work)
+        await self._backend.transact(appending(event_columns(events)))
 
     async def fetch(self, tenant: str, pointer: str) -> bytes | None:
         """Return what a pointer leads to; None when it is no longer kept, or never was."""
@@ -507,7 +504,3 @@ class Store:
         """Write what was enqueued, so that the record is read with it."""
         with suppress(StoreError):  # what could not be written is not on record
             await self._backend.flush()
-
-
-def _no_rows(keys: RowKeys) -> None:
-    """Name no rows: the transaction only appends."""
