@@ -32,6 +32,7 @@ COLUMNS: Final = (
 BODY: Final = COLUMNS.index("body")
 _LATER: Final = len(COLUMNS) - len(Caller._fields) + _FIRST
 """Where the columns begin that events of earlier versions do not have."""
+_NOTHING_LATER: Final = (None,) * (len(COLUMNS) - _LATER)
 Columns = tuple[Any, ...]
 """An event as a store keeps it, in the order of `COLUMNS`."""
 
@@ -90,8 +91,8 @@ def digest_of(columns: Columns, salt: bytes) -> bytes:
     Columns that were added later are covered where one of them has a value, so that the digests of
     earlier events are still right.
     """
-    later = any(value is not None for value in columns[_LATER:])
-    return sha256(salt + to_json(columns if later else columns[:_LATER])).digest()
+    covered = columns[:_LATER] if tuple(columns[_LATER:]) == _NOTHING_LATER else columns
+    return sha256(salt + to_json(covered)).digest()
 
 
 def link_hash(tenant: str, segment: str, before: Head, number: int, digest: bytes) -> bytes:

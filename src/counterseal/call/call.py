@@ -124,7 +124,7 @@ class Call:
 
     def learn(self, **facts: Any) -> None:
         """Put facts into the context for the gates and steps that follow."""
-        self.ctx = self.ctx.replace(**facts)
+        self.ctx = self.ctx._replace(**facts)
 
     def add_decision(self, decision: Decision, nanoseconds: int = 0) -> None:
         """Append a decision, with the time that its gate took."""

@@ -245,8 +245,7 @@ def unpack_capture(raw: bytes) -> Capture:
 
 def _as_given(ctx: GateContext) -> dict[str, Any]:
     names = ("tool", "version", "key", "operation_id", *CALLER_IDS, "expected_version", "origins")
-    given = {name: getattr(ctx.proposal, name) for name in names}
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name in names if (value := getattr(ctx.proposal, name)) is not None}
 
 
 def _principal(ctx: GateContext) -> dict[str, Any]:

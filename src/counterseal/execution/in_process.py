@@ -30,6 +30,8 @@ class _Job(NamedTuple):
     context: Context
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
+    then: Callable[[], object]
+    """Called on the event loop when the future is done."""
 
 
 _Jobs = SimpleQueue[_Job | None]
@@ -51,15 +53,17 @@ class Threads:
         self._alive = 0
         self._closed = False
 
-    def run(self, function: Callable[[], T]) -> asyncio.Future[T]:
+    def run(
+        self, function: Callable[[], T], then: Callable[[], object] = lambda: None
+    ) -> asyncio.Future[T]:
         """Start a function at once, with the caller's context variables, from the event loop.
 
         The future carries any exception, SystemExit included. It may be cancelled or dropped: the
-        function continues, and its result is discarded.
+        function continues, and its result is discarded. `then` is called when the future is done.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._free().put(_Job(function, copy_context(), loop, future))
+        self._free().put(_Job(function, copy_context(), loop, future, then))
         return future
 
     def close(self) -> None:
@@ -112,7 +116,7 @@ class Threads:
                 else:
                     self._alive -= 1
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                job.loop.call_soon_threadsafe(_settle, job.future, value, error)
+                job.loop.call_soon_threadsafe(_settle, job, value, error)
             del job, value, error  # drop references while the thread waits
 
     def _leave(self, jobs: _Jobs) -> bool:
@@ -137,14 +141,16 @@ def _outcome(job: _Job) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+def _settle(job: _Job, value: Any, error: BaseException | None) -> None:
+    future = job.future
     if future.done():
         return  # cancelled meanwhile
     if error is None:
         future.set_result(value)
-        return
-    future.set_exception(error)
-    future.exception()  # seen: asyncio would complain of one that nobody asks for
+    else:
+        future.set_exception(error)
+        future.exception()  # seen: asyncio would complain of one that nobody asks for
+    job.then()
 
 
 GRACE = 0.25
@@ -167,8 +173,9 @@ async def in_task(
     running: Coroutine[Any, Any, Any], *, seconds: float, services: LocalServices
 ) -> Ended:
     """Run a coroutine in its own task, so that it can be abandoned at the deadline."""
-    task = asyncio.get_running_loop().create_task(_contained(running, services))
-    interrupted = await _within(task, seconds, services, task.cancel)
+    waiter = _Waiter()
+    task = asyncio.get_running_loop().create_task(_contained(running, services, waiter))
+    interrupted = await _within(task, waiter, seconds, services, task.cancel)
     if not task.done():
         task.add_done_callback(_dropped)
         return Ended(answered=False, interrupted=interrupted, late=task)
@@ -195,13 +202,13 @@ async def in_thread(
     can be told.
     """
     loop = asyncio.get_running_loop()
-    until = loop.time() + seconds
+    until, waiter = loop.time() + seconds, _Waiter()
     token = ACTIVE.set(services.mask)
     try:
-        future = threads.run(function)
+        future = threads.run(function, waiter.wake)
     finally:
         ACTIVE.reset(token)
-    interrupted = await _within(future, seconds, services, stop)
+    interrupted = await _within(future, waiter, seconds, services, stop)
     if not future.done():
         future.add_done_callback(_dropped)
         return Ended(answered=False, interrupted=interrupted, late=future)
@@ -223,8 +230,40 @@ async def _await(value: Awaitable[Any]) -> Any:
     return await value
 
 
+class _Waiter:
+    """A caller that waits until a tool has ended. `asyncio.wait` costs more than twice as much.
+
+    The tool itself wakes it as the last thing that it does, which saves a turn of the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._woken = asyncio.get_running_loop().create_future()
+
+    def wake(self, _: object = None) -> None:
+        if not self._woken.done():
+            self._woken.set_result(None)
+
+    async def wait(self, running: asyncio.Future[Any], seconds: float) -> bool:
+        """Return True when it is done, False when so many seconds have passed.
+
+        It is not cancelled with the caller.
+        """
+        loop = asyncio.get_running_loop()
+        if self._woken.done():  # by a deadline, or with the caller
+            self._woken = loop.create_future()
+        running.add_done_callback(self.wake)  # a task that is cancelled before it starts wakes none
+        timer = loop.call_later(seconds, self.wake)
+        try:
+            await self._woken
+        finally:
+            timer.cancel()
+            running.remove_done_callback(self.wake)
+        return running.done()
+
+
 async def _within(
     running: asyncio.Future[Any],
+    waiter: _Waiter,
     seconds: float,
     services: LocalServices,
     stop: Callable[[], object],
@@ -232,7 +271,7 @@ async def _within(
     """Wait until the deadline, then stop the function. Return True if the caller was cancelled."""
     interrupted = False
     try:
-        if await _ends(running, seconds):
+        if await waiter.wait(running, seconds):
             return False
     except asyncio.CancelledError:
         interrupted = True
@@ -243,33 +282,10 @@ async def _within(
     services.cancelled = True
     stop()
     try:
-        await _ends(running, GRACE)
+        await waiter.wait(running, GRACE)
     except asyncio.CancelledError:
         interrupted = True
     return interrupted
-
-
-async def _ends(running: asyncio.Future[Any], seconds: float) -> bool:
-    """Wait until a future is done, and return True; False when so many seconds have passed.
-
-    It is not cancelled with its caller. `asyncio.wait` does the same for many futures, at more than
-    twice the cost.
-    """
-    loop = asyncio.get_running_loop()
-    woken = loop.create_future()
-
-    def wake(_: object) -> None:
-        if not woken.done():
-            woken.set_result(None)
-
-    running.add_done_callback(wake)
-    timer = loop.call_later(seconds, wake, None)
-    try:
-        await woken
-    finally:
-        timer.cancel()
-        running.remove_done_callback(wake)
-    return running.done()
 
 
 def _dropped(late: asyncio.Future[Any]) -> None:
@@ -278,13 +294,17 @@ def _dropped(late: asyncio.Future[Any]) -> None:
         late.exception()
 
 
-async def _contained(running: Coroutine[Any, Any, Any], services: LocalServices) -> Ended:
+async def _contained(
+    running: Coroutine[Any, Any, Any], services: LocalServices, waiter: _Waiter
+) -> Ended:
     """Return a tool's exception as data: the event loop would let SystemExit through."""
     ACTIVE.set(services.mask)
     TOO_LATE.set(services.too_late)
     try:
-        return Ended(await running)
+        ended = Ended(await running)
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
-        return Ended(error=error)
+        ended = Ended(error=error)
+    waiter.wake()
+    return ended

@@ -34,6 +34,7 @@ _REASON = "The arguments are not one JSON object."
 CALLER_IDS: Final = ("call_id", "workflow_id", "conversation_id", "session_id")
 """The caller's own ids of a call, and of what it belongs to."""
 _NO_IDS = (None,) * 7
+_NO_CALLER_IDS = (None,) * len(CALLER_IDS)
 ORIGINS: Final = ("user", "trusted", "untrusted")
 """Where an argument came from, from the least suspicious to the most."""
 _BYTES_PER_CHARACTER = 6
@@ -104,7 +105,7 @@ def _check_ids(proposal: Proposal, run_id: str) -> None:
         raise _UnsoundError((), "the tool's name must be a text of at most 512 characters")
     if proposal.run_id is not None and proposal.run_id != run_id:
         raise _UnsoundError((), "the run's id must be a text of 1 to 512 characters")
-    own = [getattr(proposal, name) for name in CALLER_IDS]
+    own = proposal.call_id, proposal.workflow_id, proposal.conversation_id, proposal.session_id
     ids = (proposal.key, proposal.version, proposal.operation_id, *own)
     if ids != _NO_IDS and not all(value is None or is_id(value) for value in ids):
         raise _UnsoundError((), "every id of the call must be a text of 1 to 512 characters")
@@ -169,8 +170,11 @@ def is_name(value: object) -> bool:
 
 def caller_ids(proposal: Proposal) -> dict[str, str]:
     """Return the caller's own ids in a proposal, without those that are not valid."""
-    given = {name: getattr(proposal, name) for name in CALLER_IDS}
-    return {name: value for name, value in given.items() if value is not None and is_id(value)}
+    given = proposal.call_id, proposal.workflow_id, proposal.conversation_id, proposal.session_id
+    if given == _NO_CALLER_IDS:
+        return {}
+    ids = zip(CALLER_IDS, given, strict=True)
+    return {name: value for name, value in ids if value is not None and is_id(value)}
 
 
 def is_id(value: object) -> bool:

@@ -284,6 +284,8 @@ class _Plan(NamedTuple):
     known: Mapping[str, Any]
     decision: PolicyDecision | None
     """The decision on every call; None while a rule depends on the call."""
+    asks: bool
+    """Whether a rule may require approval."""
 
 
 class CompiledPolicy:
@@ -325,10 +327,9 @@ class CompiledPolicy:
     def asks(self, facts: Facts) -> bool:
         """Return whether a rule may require approval of this caller's calls."""
         try:
-            live = self._plan(_caller(facts, self._caller_fields)).live
+            return self._plan(_caller(facts, self._caller_fields)).asks
         except (KeyError, TypeError, ValueError):
             return False  # `decide` denies the call
-        return any(one.rule.then is PolicyVerdict.REQUIRE_APPROVAL for one in live)
 
     @property
     def rules(self) -> tuple[tuple[PolicyRule, bool], ...]:
@@ -375,7 +376,8 @@ class CompiledPolicy:
         live = _settle(self._live, known)
         depends = not all(one.settled for one in live)
         decision = None if depends else _decide(live, {}, self.version)
-        return _Plan(live, _needed(live), known, decision)
+        asks = any(one.rule.then is PolicyVerdict.REQUIRE_APPROVAL for one in live)
+        return _Plan(live, _needed(live), known, decision, asks)
 
     def _refuse(self, rule: str, reason: str, error: str = "") -> PolicyDecision:
         return PolicyDecision(PolicyVerdict.DENY, rule, reason, self.version, error=error)

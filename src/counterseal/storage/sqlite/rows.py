@@ -304,15 +304,8 @@ def _write_counters(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows) -> Non
 
 def _event_columns(columns: Sequence[Any], link: Link) -> DbRow:
     number, segment, seq, salt, digest, own = link
-    return (
-        number,
-        segment,
-        seq,
-        blob(salt),
-        bytearray(digest),
-        bytearray(own),
-        *map(_or_null, columns),
-    )
+    chained = (number, segment, seq, blob(salt), bytearray(digest), bytearray(own))
+    return (*chained, *[NULL if value is None else value for value in columns])
 
 
 def _write_entries(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows) -> None:
