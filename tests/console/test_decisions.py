@@ -136,9 +136,10 @@ async def test_a_stopped_tool_can_not_be_approved_by_another_route(bank):
         await bank.runtime.approvals.decide(approval_id, bob, "approve")
     assert refused.value.why == "stopped"
     await bank.runtime.operator("root").disable("refund", "1.0.0", reason="old")
-    assert bank.runtime.approvals.stopped("acme", "refund", "1.0.0") == "refund 1.0.0 is disabled."
-    assert bank.runtime.approvals.stopped("acme", "close_account", "1.0.0") is None
-    assert bank.runtime.approvals.stopped("acme", "unknown", "1.0.0") is None
+    stop_reason = bank.runtime.approvals.stop_reason
+    assert stop_reason("acme", "refund", "1.0.0") == "refund 1.0.0 is disabled."
+    assert stop_reason("acme", "close_account", "1.0.0") is None
+    assert stop_reason("acme", "unknown", "1.0.0") is None
 
 
 @pytest.mark.slow

@@ -98,8 +98,8 @@ async def test_kill_of_one_tenant_stops_it_at_every_worker_and_other_tenants_now
 async def test_approval_is_refused_in_the_tenant_that_was_stopped_and_in_no_other(start):
     worker = await start()
     await worker.operator.kill(tenant="acme", tool="save", reason="leak")
-    assert worker.runtime.approvals.stopped("acme", "save", "1.0.0") is not None
-    assert worker.runtime.approvals.stopped("globex", "save", "1.0.0") is None
+    assert worker.runtime.approvals.stop_reason("acme", "save", "1.0.0") is not None
+    assert worker.runtime.approvals.stop_reason("globex", "save", "1.0.0") is None
 
 
 async def test_kill_is_undone_at_another_worker_and_the_next_call_of_each_goes_through(start):

@@ -152,12 +152,12 @@ def _hidden_tools(
 ) -> tuple[list[LockFinding], list[str]]:
     """Return the tools that the overlay hides from agents, and the faults of overlays."""
     from counterseal.errors import ContractError
-    from counterseal.gateway.upstream_contracts import upstream_plans
+    from counterseal.gateway.upstream_contracts import upstream_contracts
 
     hidden: list[LockFinding] = []
     faults: list[str] = []
     with errors_end_the_command("nothing was compared"):
-        planned = upstream_plans(settings)
+        planned = upstream_contracts(settings)
     for finding in findings:
         if finding.server in planned and finding.definition is not None:
             try:

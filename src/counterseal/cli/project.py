@@ -226,9 +226,9 @@ def open_project(settings: Settings, store: str | None = None) -> Runtime:
             runtime = open_runtime(settings, url, progress=progress)
             if settings.upstreams:
                 # Their tools can be looked up and decided on here; only the gateway calls them.
-                from counterseal.gateway.upstream_contracts import register_pinned
+                from counterseal.gateway.upstream_contracts import register_without_connections
 
-                register_pinned(runtime, settings)
+                register_without_connections(runtime, settings)
     finally:
         progress.done()
     return runtime

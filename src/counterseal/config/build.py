@@ -30,7 +30,7 @@ from counterseal.registry import Grant
 from counterseal.runtime import Runtime
 
 if TYPE_CHECKING:
-    from counterseal import upstream as mcp
+    from counterseal import upstream
 
 # The runtime -------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ def open_runtime(
     return runtime
 
 
-def later_grants(settings: Settings, registered: Collection[str]) -> list[Grant]:
+def grants_for_upstream_tools(settings: Settings, registered: Collection[str]) -> list[Grant]:
     """Return the grants for tools that upstreams bring and that are not registered yet.
 
     A project without upstreams has none: its grants must name its own tools.
@@ -87,7 +87,7 @@ def later_grants(settings: Settings, registered: Collection[str]) -> list[Grant]
 def _register(runtime: Runtime, settings: Settings, contracts: Sequence[Discovered]) -> None:
     declared = [tool for item in contracts if (tool := item.tool or item.contract) is not None]
     grants = [table.grant() for table in settings.grants]
-    later = set(later_grants(settings, {item.name for item in contracts}))
+    later = set(grants_for_upstream_tools(settings, {item.name for item in contracts}))
     try:
         runtime.register(*declared, grants=[grant for grant in grants if grant not in later])
     except ContractError as error:
@@ -156,7 +156,7 @@ def _operators_secret(source: Secrets, name: str) -> str:
 # Upstreams ---------------------------------------------------------------------------------------
 
 
-def upstream_settings(settings: Settings, *names: str) -> list[mcp.UpstreamSettings]:
+def upstream_settings(settings: Settings, *names: str) -> list[upstream.UpstreamSettings]:
     """Return how to connect to the named upstreams, or to all of them.
 
     Raises ConfigError if a folder or a Python server object does not exist.
@@ -164,11 +164,11 @@ def upstream_settings(settings: Settings, *names: str) -> list[mcp.UpstreamSetti
     return [_connection(settings, name) for name in names or settings.upstreams]
 
 
-def _connection(settings: Settings, name: str) -> mcp.UpstreamSettings:
-    from counterseal import upstream as mcp  # noqa: PLC0415 - the MCP library is an extra
+def _connection(settings: Settings, name: str) -> upstream.UpstreamSettings:
+    from counterseal import upstream  # noqa: PLC0415 - the MCP library is an extra
 
     table = settings.upstreams[name]
-    return mcp.UpstreamSettings(
+    return upstream.UpstreamSettings(
         name=name,
         command=table.command or (),
         url=table.url or "",

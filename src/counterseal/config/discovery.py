@@ -103,11 +103,11 @@ def pinned_contracts(settings: Settings) -> dict[str, list[Discovered]]:
 
 def _pinned(settings: Settings, server: str, lock: Lock) -> Iterator[Discovered]:
     table, file = settings.upstreams[server], settings.overlay_path(server)
-    path = _shown(file or settings.lock_path())
+    path = _relative(file or settings.lock_path())
     try:
         overlay = None if file is None else read_overlay(path)
     except ContractError as error:
-        yield _unread(path, error.problems)
+        yield _unreadable(path, error.problems)
         return
     for name, pin in lock.servers.get(server, {}).items():
         try:
@@ -120,7 +120,7 @@ def _pinned(settings: Settings, server: str, lock: Lock) -> Iterator[Discovered]
                 revision=pin.revision,
             )
         except ContractError as error:
-            yield _unread(path, error.problems)
+            yield _unreadable(path, error.problems)
             continue
         if contract is not None:
             listed = overlay is not None and name in overlay.tools
@@ -134,7 +134,7 @@ def _pinned(settings: Settings, server: str, lock: Lock) -> Iterator[Discovered]
 
 def _files(paths: Iterable[Path]) -> list[Path]:
     files: dict[Path, None] = {}
-    for path in map(_shown, paths):
+    for path in map(_relative, paths):
         if path.is_dir():
             files.update(dict.fromkeys(_walk(path)))
         elif path.exists():
@@ -144,7 +144,7 @@ def _files(paths: Iterable[Path]) -> list[Path]:
     return list(files)
 
 
-def _shown(path: Path) -> Path:
+def _relative(path: Path) -> Path:
     """Return the path relative to the working folder, if it is below it."""
     absolute = Path(os.path.normpath(path.absolute()))
     return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute
@@ -216,11 +216,11 @@ def _read(files: Sequence[Path], progress: FileProgress) -> list[Discovered]:
                 items.append(_from_declaration(file, declared))
         if modules[file].problems:
             problems = tuple(map(_placed_from_here, modules[file].problems))
-            items.append(_unread(file, problems))
+            items.append(_unreadable(file, problems))
     return items
 
 
-def _unread(file: Path, problems: tuple[Problem, ...]) -> Discovered:
+def _unreadable(file: Path, problems: tuple[Problem, ...]) -> Discovered:
     return Discovered(
         name=problems[0].tool, problems=problems, path=file, source=Source(file=str(file))
     )
@@ -230,12 +230,12 @@ def _from_contract_file(file: Path) -> Iterator[Discovered]:
     try:
         loaded = read_contracts(file)
     except ContractError as error:
-        yield _unread(file, error.problems)
+        yield _unreadable(file, error.problems)
         return
     document = read_document(file) if len(loaded) > 1 else None
     for index, item in enumerate(loaded):
         if item.contract is None:
-            yield _unread(file, item.problems)
+            yield _unreadable(file, item.problems)
             continue
         yield Discovered(
             name=item.contract.name,
@@ -251,12 +251,12 @@ def _from_declaration(file: Path, declared: Declaration) -> Discovered:
     try:
         contract, tool = _parts(declared.value)
     except ContractError as error:
-        return _unread(file, tuple(problem.at(declared.source) for problem in error.problems))
+        return _unreadable(file, tuple(problem.at(declared.source) for problem in error.problems))
     # The schema of a plain tool comes from its author's code, which may raise anything.
     except Exception as error:  # noqa: BLE001 - runs the author's code
         message = f"not a readable tool: {type(error).__name__}: {str(error)[:200]}"
         problem = Problem(rule="import-failed", message=message, source=declared.source)
-        return _unread(file, (problem,))
+        return _unreadable(file, (problem,))
     item = Discovered(
         name=contract.name, contract=contract, tool=tool, path=file, source=declared.source
     )
@@ -287,7 +287,7 @@ def _placed(item: Discovered, problem: Problem) -> Problem:
 def _placed_from_here(problem: Problem) -> Problem:
     if problem.source is None:
         return problem
-    return problem.at(replace(problem.source, file=str(_shown(Path(problem.source.file)))))
+    return problem.at(replace(problem.source, file=str(_relative(Path(problem.source.file)))))
 
 
 # Checking contracts together ---------------------------------------------------------------------

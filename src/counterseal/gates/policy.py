@@ -29,7 +29,7 @@ NAME: Final = "policy"
 def check(ctx: GateContext) -> Decision | Learned:
     """Return the strictest verdict of all rules that apply, with its rule and policy version.
 
-    Rules about the target that can't be told without it are left to the state gate.
+    Rules that need the target's state are left to the state gate.
     """
     rules, probe = ctx.resolved.policy, ctx.resolved.contract.probe
     decision = _decision(rules.decide(_Facts(ctx), before_probe=probe is not None))
@@ -57,21 +57,21 @@ def asks(ctx: GateContext) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _decision(decided: PolicyDecision) -> Decision:
-    rule, version = decided.rule, decided.version
-    if decided.verdict is PolicyVerdict.ALLOW:
-        return allow(NAME, reason=decided.reason, rule=rule, policy_version=version)
-    if decided.verdict is PolicyVerdict.REQUIRE_APPROVAL:
+def _decision(decision: PolicyDecision) -> Decision:
+    rule, version = decision.rule, decision.version
+    if decision.verdict is PolicyVerdict.ALLOW:
+        return allow(NAME, reason=decision.reason, rule=rule, policy_version=version)
+    if decision.verdict is PolicyVerdict.REQUIRE_APPROVAL:
         return require_approval(
             NAME,
-            decided.reason,
+            decision.reason,
             rule=rule,
             policy_version=version,
-            approvers=decided.approvers,
-            terms=decided.terms,
+            approvers=decision.approvers,
+            terms=decision.terms,
         )
     code = Code.POLICY_VIOLATION
-    return deny(NAME, code, decided.reason, rule=rule, policy_version=version)
+    return deny(NAME, code, decision.reason, rule=rule, policy_version=version)
 
 
 class _Facts:

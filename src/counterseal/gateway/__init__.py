@@ -3,7 +3,7 @@
 - `server`: which part answers which request.
 - `calls`, `questions`: `tools/call` with its results, and questions to its client.
 - `catalogue`: what each caller may see, and notifications of changes.
-- `relay`: resources, prompts and completions of upstreams.
+- `resources`: resources, prompts and completions of upstreams.
 - `upstream_contracts`, `upstream_tools`: the tools of upstreams under contract, or in quarantine.
 - `running`: a gateway put together from its configuration, over HTTP (see `web`) or stdio.
 """

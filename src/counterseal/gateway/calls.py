@@ -152,7 +152,7 @@ class ToolCalls:
         )
         approval_id, answer = state.get("approval"), (answers or {}).get(_QUESTION)
         if approval_id is not None and getattr(answer, "action", None) == "accept":
-            await self._approvals.decided(approval_id, principal)
+            await self._approvals.wait_for_decision(approval_id, principal)
         work = self._submit(client, proposal, principal)
         if can_park:  # a call that may be parked needs a task of its own
             parked = ParkedCall(client, principal, self._runtime.begin(work))
@@ -182,7 +182,7 @@ class ToolCalls:
             outcome = await parked.next()
         if isinstance(outcome, Observation):
             return await self._result(parked.client, outcome, proposal, principal, approval_id)
-        await parked.client.reported()
+        await parked.client.flush_reports()
         return _input_required(outcome, {"call": self._parked.park(parked)})
 
     async def _submit(
@@ -200,7 +200,7 @@ class ToolCalls:
                 observation = await self._runtime.submit(
                     proposal, principal, wait=wait, progress=client.report
                 )
-                await client.reported()
+                await client.flush_reports()
                 return observation
             finally:
                 sending.cancel()
@@ -225,7 +225,7 @@ class ToolCalls:
                 question = await self._approvals.question(client, observation, principal)
                 requests = {_QUESTION: {"method": "elicitation/create", "params": question}}
                 return _input_required(requests, {"approval": observation.approval_id})
-            if await self._approvals.shown(client, observation, principal):
+            if await self._approvals.show_question(client, observation, principal):
                 observation = await self._submit(client, proposal, principal)
         link = self._approvals.link(observation) if awaits_approval(observation) else None
         try:
@@ -337,7 +337,7 @@ class ApprovalWait:
         empty_form = {"type": "object", "properties": {}}
         return {"mode": "form", "message": text, "requestedSchema": empty_form}
 
-    async def shown(
+    async def show_question(
         self, client: CallClient, observation: Observation, principal: Principal
     ) -> bool:
         """Show the question to a client of 2025-11-25. Return True if a decision may be there."""
@@ -347,7 +347,7 @@ class ApprovalWait:
         else:
             del params["mode"]  # clients that know no modes expect a form
         asking = asyncio.ensure_future(client.ask("elicitation/create", params, name=_QUESTION))
-        deciding = asyncio.ensure_future(self.decided(observation.approval_id, principal))
+        deciding = asyncio.ensure_future(self.wait_for_decision(observation.approval_id, principal))
         try:
             await asyncio.wait({asking, deciding}, return_when=asyncio.FIRST_COMPLETED)
             if deciding.done():
@@ -355,12 +355,12 @@ class ApprovalWait:
             with suppress(RefusedError):  # a refusal to answer means nothing
                 if (await asking).get("action") == "accept":
                     return await deciding
-            return await self.decided(observation.approval_id, principal, 0.0)
+            return await self.wait_for_decision(observation.approval_id, principal, 0.0)
         finally:
             asking.cancel()
             deciding.cancel()
 
-    async def decided(
+    async def wait_for_decision(
         self, approval_id: str | None, principal: Principal, seconds: float | None = None
     ) -> bool:
         """Wait for a decision. Return False if there is none after so many seconds."""

@@ -33,7 +33,7 @@ from counterseal.contract.model import Contract
 from counterseal.gates.parse import is_id
 from counterseal.gateway.calls import publishes_output
 from counterseal.gateway.questions import LEVELS
-from counterseal.gateway.relay import ResourceSubscription
+from counterseal.gateway.resources import ResourceSubscription
 from counterseal.ledger.records import RunRecord
 from counterseal.proposal import Principal
 from counterseal.registry import RegistryRecord

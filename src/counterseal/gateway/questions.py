@@ -48,7 +48,7 @@ _REPORT_SECONDS: Final = 5.0
 
 
 def is_modern(ctx: Ctx) -> bool:
-    """Return True if the client's revision lets servers send no requests."""
+    """Return True if the client's revision does not let servers send requests."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
@@ -90,7 +90,7 @@ class CallClient:
         return asyncio.Queue(_MAX_REPORTS)
 
     @cached_property
-    def asked(self) -> asyncio.Event:
+    def question_added(self) -> asyncio.Event:
         """Set when there is a new question."""
         return asyncio.Event()
 
@@ -166,7 +166,7 @@ class CallClient:
             raise RefusedError("this call can't wait for an answer of its client")
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self.open[name] = (method, params, answer)
-        self.asked.set()
+        self.question_added.set()
         try:
             return await answer
         finally:
@@ -246,7 +246,7 @@ class CallClient:
                 await self.ctx.session.report_progress(report.done, report.total, message)
             self._reports.task_done()
 
-    async def reported(self) -> None:
+    async def flush_reports(self) -> None:
         """Wait until all reports are sent: none may follow the answer."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_REPORT_SECONDS):
@@ -277,13 +277,13 @@ class ParkedCall(NamedTuple):
 
     async def next(self) -> Observation | dict[str, Any]:
         """Return the outcome of the call, or its open questions. Cancelling cancels the call."""
-        asked = self.client.asked
+        question_added = self.client.question_added
         while not self.task.done():
             questions = self.client.questions()
             if questions:
                 return questions
-            asked.clear()
-            waking = asyncio.ensure_future(asked.wait())
+            question_added.clear()
+            waking = asyncio.ensure_future(question_added.wait())
             both: set[asyncio.Future[Any]] = {self.task, waking}
             try:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

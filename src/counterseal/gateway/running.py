@@ -20,10 +20,10 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.stdio import stdio_server
 
 from counterseal.config import Settings, open_runtime
-from counterseal.config.build import later_grants, secrets_of, upstream_settings
+from counterseal.config.build import grants_for_upstream_tools, secrets_of, upstream_settings
 from counterseal.execution.secrets import why_unconfigured
 from counterseal.gateway.server import McpServer
-from counterseal.gateway.upstream_contracts import upstream_plans
+from counterseal.gateway.upstream_contracts import upstream_contracts
 from counterseal.gateway.upstream_tools import UpstreamTools, upstream_summaries
 from counterseal.proposal import Principal
 from counterseal.reconcile import Reconciler, Retention
@@ -66,7 +66,7 @@ async def gateway(
     `caller` returns the principal of the present request, `valid` says whether a token still is,
     `console` is the address where people approve, and `session` names the only session of stdio.
     """
-    plans = upstream_plans(settings)
+    contracts = upstream_contracts(settings)
     runtime = open_runtime(settings, store)
     registered = {record.name for record in runtime.registry.records}
     async with AsyncExitStack() as stack:
@@ -77,8 +77,10 @@ async def gateway(
             tell(line)
         connections = Upstreams(upstream_settings(settings), secrets=secrets_of(settings))
         await stack.enter_async_context(connections)
-        grants = later_grants(settings, registered)
-        upstreams = UpstreamTools(runtime, connections, plans, settings.lock_path(), grants=grants)
+        grants = grants_for_upstream_tools(settings, registered)
+        upstreams = UpstreamTools(
+            runtime, connections, contracts, settings.lock_path(), grants=grants
+        )
         upstreams.register_pinned()
         server = McpServer(
             runtime,
@@ -91,9 +93,9 @@ async def gateway(
         )
         upstreams.on_change = server.upstream_changed
         await stack.enter_async_context(_background(upstreams.run()))
-        if plans:
-            tell(f"connecting to {', '.join(plans)}")
-            await upstreams.tried(_FIRST_CONNECT)
+        if contracts:
+            tell(f"connecting to {', '.join(contracts)}")
+            await upstreams.wait_for_first_listing(_FIRST_CONNECT)
             for line in _summary_lines(upstreams):
                 tell(line)
         await stack.enter_async_context(_background(server.notify_changes()))

@@ -29,7 +29,7 @@ from counterseal import __version__
 from counterseal.gateway.calls import COMPLETE, RAW_ARGUMENTS, ApprovalWait, ToolCalls, run_of
 from counterseal.gateway.catalogue import Catalogue, ClientConnection, Notifications
 from counterseal.gateway.questions import LEVELS, is_modern
-from counterseal.gateway.relay import LISTS, Relay
+from counterseal.gateway.resources import LISTS, UpstreamResources
 from counterseal.gateway.upstream_tools import UpstreamTools
 from counterseal.keys import derived_key
 from counterseal.proposal import Principal
@@ -49,7 +49,7 @@ _DATE_CHECK: Final = 60.0
 _CREDENTIAL_CHECK: Final = 15.0
 """Seconds between checks: of this process's registry, of the store, of dates that end something,
 and of the credential of an open stream."""
-_CACHEABLE: Final = (
+_UNCACHED: Final = (
     "tools/list",
     "prompts/list",
     "resources/list",
@@ -83,11 +83,11 @@ class McpServer:
         approvals = ApprovalWait(runtime, console=console, seconds=wait)
         relays_questions = upstreams.relays_questions if upstreams else lambda _: False
         self.calls = ToolCalls(runtime, approvals, relays_questions, self._log_level)
-        self.relay: Relay | None = None
+        self.resources: UpstreamResources | None = None
         if upstreams is not None and any(
-            plan.table.resources or plan.table.prompts for plan in upstreams.plans.values()
+            own.table.resources or own.table.prompts for own in upstreams.contracts.values()
         ):
-            self.relay = Relay(upstreams, self.calls)
+            self.resources = UpstreamResources(upstreams, self.calls)
         self._upstreams = upstreams
         self.sdk_server = self._new_sdk_server()
 
@@ -96,16 +96,16 @@ class McpServer:
             "counterseal",
             version=__version__,
             title="Counterseal",
-            cache_hints=dict.fromkeys(_CACHEABLE, CacheHint(ttl_ms=0, scope="private")),
+            cache_hints=dict.fromkeys(_UNCACHED, CacheHint(ttl_ms=0, scope="private")),
             get_tool_input_schema=self._input_schema,
         )
         add = server.add_request_handler
         add("tools/list", types.PaginatedRequestParams, self._list_tools)
-        add("tools/call", types.CallToolRequestParams, partial(self._get, self.calls.call))
+        add("tools/call", types.CallToolRequestParams, partial(self._with_caller, self.calls.call))
         add("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen)
         add("logging/setLevel", types.SetLevelRequestParams, self._set_level)
-        if self.relay is not None:
-            self._add_relay_handlers(server, self.relay)
+        if self.resources is not None:
+            self._add_resource_handlers(server, self.resources)
         # The state of a call between rounds. Every worker with the same vault keys can open it;
         # without vault keys only this process can.
         key = derived_key(self.runtime.keys, "mcp request state")
@@ -135,8 +135,8 @@ class McpServer:
                     if connection is not None:
                         await anyio.sleep_forever()
                 finally:
-                    if connection is not None and self.relay is not None:
-                        self.relay.unsubscribe(principal, connection.subscriptions.values())
+                    if connection is not None and self.resources is not None:
+                        self.resources.unsubscribe(principal, connection.subscriptions.values())
         return result
 
     async def _measure(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
@@ -224,14 +224,14 @@ class McpServer:
     def upstream_changed(self, server: str, kind: str) -> None:
         """Notify clients of a change of an upstream's resources or prompts."""
         upstreams, notifications = self._upstreams, self.notifications
-        if upstreams is None or self.relay is None:
+        if upstreams is None or self.resources is None:
             return
         what = "prompts" if kind == "prompts" else "resources"
 
         def sees(principal: Principal) -> bool:
             return upstreams.allows(principal, server, what)
 
-        self.relay.forget_owners()
+        self.resources.forget_owners()
         self.runtime.begin_if_open(notifications.upstream_changed(kind, sees))
 
     async def _listen(
@@ -239,8 +239,8 @@ class McpServer:
     ) -> types.SubscriptionsListenResult:
         principal = self._caller()
         uris = params.notifications.resource_subscriptions or ()
-        relay = self.relay
-        subscriptions = [] if relay is None else await relay.subscribe_all(principal, uris)
+        resources = self.resources
+        subscriptions = [] if resources is None else await resources.subscribe_all(principal, uris)
         stream = asyncio.ensure_future(self.notifications.listen(ctx, params, principal))
         try:
             while not stream.done():
@@ -255,8 +255,8 @@ class McpServer:
             return stream.result()
         finally:
             stream.cancel()
-            if relay is not None:
-                relay.unsubscribe(principal, subscriptions)
+            if resources is not None:
+                resources.unsubscribe(principal, subscriptions)
 
     async def _set_level(self, ctx: Ctx, params: types.SetLevelRequestParams) -> types.EmptyResult:
         if params.level in LEVELS:
@@ -277,47 +277,50 @@ class McpServer:
             )
         return connection
 
-    # --- relayed requests -------------------------------------------------------------------------
+    # --- resources and prompts --------------------------------------------------------------------
 
-    def _add_relay_handlers(self, server: Server[Any], relay: Relay) -> None:
+    def _add_resource_handlers(self, server: Server[Any], resources: UpstreamResources) -> None:
         def add(method: str, params: Any, handler: Callable[..., Any], *first: Any) -> None:
             server.add_request_handler(method, params, partial(handler, *first))
 
-        page = types.PaginatedRequestParams
+        page, with_caller = types.PaginatedRequestParams, self._with_caller
         for method in LISTS:
-            add(method, page, self._list, relay, method)
-        add("resources/read", types.ReadResourceRequestParams, self._get, relay.read)
-        add("prompts/get", types.GetPromptRequestParams, self._get, relay.prompt)
-        add("completion/complete", types.CompleteRequestParams, self._get, relay.complete)
-        add("resources/subscribe", types.SubscribeRequestParams, self._subscribe, relay)
-        add("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe, relay)
+            add(method, page, self._list, resources, method)
+        add("resources/read", types.ReadResourceRequestParams, with_caller, resources.read)
+        add("prompts/get", types.GetPromptRequestParams, with_caller, resources.prompt)
+        add("completion/complete", types.CompleteRequestParams, with_caller, resources.complete)
+        add("resources/subscribe", types.SubscribeRequestParams, self._subscribe, resources)
+        add("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe, resources)
 
-    async def _list(self, relay: Relay, method: str, ctx: Ctx, params: object) -> dict[str, Any]:
-        return {**COMPLETE, LISTS[method]: await relay.items(self._caller(), method)}
-
-    async def _get(
-        self, get: Callable[..., Awaitable[dict[str, Any]]], ctx: Ctx, params: Any
+    async def _list(
+        self, resources: UpstreamResources, method: str, ctx: Ctx, params: object
     ) -> dict[str, Any]:
+        return {**COMPLETE, LISTS[method]: await resources.items(self._caller(), method)}
+
+    async def _with_caller(
+        self, handler: Callable[..., Awaitable[dict[str, Any]]], ctx: Ctx, params: Any
+    ) -> dict[str, Any]:
+        """Let a handler answer a request, with its principal and its run."""
         principal = self._caller()
-        return await get(ctx, params, principal, self._run(ctx, principal))
+        return await handler(ctx, params, principal, self._run(ctx, principal))
 
     async def _subscribe(
-        self, relay: Relay, ctx: Ctx, params: types.SubscribeRequestParams
+        self, resources: UpstreamResources, ctx: Ctx, params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
         uri, principal = str(params.uri), self._caller()
         held = self._connection(ctx).subscriptions
         if uri not in held:
-            subscription = await relay.subscribe(principal, uri)
+            subscription = await resources.subscribe(principal, uri)
             if held.setdefault(uri, subscription) is not subscription:
-                relay.unsubscribe(principal, [subscription])  # another request was faster
+                resources.unsubscribe(principal, [subscription])  # another request was faster
         return types.EmptyResult()
 
     async def _unsubscribe(
-        self, relay: Relay, ctx: Ctx, params: types.UnsubscribeRequestParams
+        self, resources: UpstreamResources, ctx: Ctx, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
         subscription = self._connection(ctx).subscriptions.pop(str(params.uri), None)
         if subscription is not None:
-            relay.unsubscribe(self._caller(), [subscription])
+            resources.unsubscribe(self._caller(), [subscription])
         return types.EmptyResult()
 
 

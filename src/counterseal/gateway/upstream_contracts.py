@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from counterseal.config import Settings
-from counterseal.config.build import later_grants
+from counterseal.config.build import grants_for_upstream_tools
 from counterseal.config.tables import UpstreamTable
 from counterseal.contract.model import Contract
 from counterseal.contract.sources.mcp.definition import Definition
@@ -27,8 +27,8 @@ _MAX_CONTRACTS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamPlan:
-    """What the configuration says about the contracts of one upstream."""
+class UpstreamContracts:
+    """The configured contracts of one upstream."""
 
     server: str
     table: UpstreamTable
@@ -74,34 +74,35 @@ class UpstreamPlan:
         return contract
 
 
-def upstream_plans(settings: Settings) -> dict[str, UpstreamPlan]:
-    """Return the plan of each configured upstream. Raises ContractError for a broken overlay."""
-    plans = {}
+def upstream_contracts(settings: Settings) -> dict[str, UpstreamContracts]:
+    """Return the contracts of each upstream. Raises ContractError for a broken overlay."""
+    contracts = {}
     for server, table in settings.upstreams.items():
         path = settings.overlay_path(server)
         overlay = None if path is None else read_overlay(path)
-        plans[server] = UpstreamPlan(server=server, table=table, overlay=overlay)
-    return plans
+        contracts[server] = UpstreamContracts(server=server, table=table, overlay=overlay)
+    return contracts
 
 
-def register_pinned(runtime: Runtime, settings: Settings) -> None:
+def register_without_connections(runtime: Runtime, settings: Settings) -> None:
     """Register the accepted contracts of all upstreams, without a connection to any of them.
 
     For programs that decide on calls or show them, and make none. Contracts that can't be
     registered are left out; the gateway reports them.
     """
-    grants = later_grants(settings, {record.name for record in runtime.registry.records})
+    registered = {record.name for record in runtime.registry.records}
+    grants = grants_for_upstream_tools(settings, registered)
     lock = Lock.load(settings.lock_path())
-    for plan in upstream_plans(settings).values():
-        contracts: list[Contract | None] = []
-        for pin in lock.servers.get(plan.server, {}).values():
+    for contracts in upstream_contracts(settings).values():
+        accepted: list[Contract | None] = []
+        for pin in lock.servers.get(contracts.server, {}).values():
             with suppress(ContractError):
-                contracts.append(plan.contract(pin.definition, pin.revision))
-        for contract in filter(None, (*contracts, *relay_contracts(plan))):
+                accepted.append(contracts.contract(pin.definition, pin.revision))
+        for contract in filter(None, (*accepted, *resource_contracts(contracts))):
             own_grants = [grant for grant in grants if grant.tool == contract.name]
             if not runtime.registry.versions(contract.name):
                 with suppress(ContractError):
-                    runtime.register(contract, grants=own_grants, allowed_tenants=plan.tenants)
+                    runtime.register(contract, grants=own_grants, allowed_tenants=contracts.tenants)
 
 
 # --- resources and prompts ------------------------------------------------------------------------
@@ -121,9 +122,10 @@ _INPUTS: Final[dict[str, dict[str, Any]]] = {
 """By kind: the arguments. The first one is required."""
 
 
-def relay_contracts(plan: UpstreamPlan) -> Iterator[Contract]:
+def resource_contracts(contracts: UpstreamContracts) -> Iterator[Contract]:
     """Return the contracts for an upstream's resources and prompts, as far as they are wanted."""
-    server, wanted = plan.server, {"resource": plan.table.resources, "prompt": plan.table.prompts}
+    server, table = contracts.server, contracts.table
+    wanted = {"resource": table.resources, "prompt": table.prompts}
     for kind in (kind for kind in _INPUTS if wanted[kind]):
         input_schema = {
             "type": "object",

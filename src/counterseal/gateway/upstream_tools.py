@@ -28,7 +28,7 @@ from counterseal.contract.sources.mcp.lock import Lock, LockFinding, Pin, PinSta
 from counterseal.contract.tool_context import ASKER, RefusedError
 from counterseal.errors import ContractError, CountersealError, Problem
 from counterseal.gateway.questions import note_missing_capability
-from counterseal.gateway.upstream_contracts import UpstreamPlan, relay_contracts
+from counterseal.gateway.upstream_contracts import UpstreamContracts, resource_contracts
 from counterseal.operations.operator import ALL_TENANTS
 from counterseal.proposal import Principal
 from counterseal.registry import Grant, Quarantine, QuarantineReason, Refusal
@@ -44,13 +44,13 @@ _LOCK_CHECK: Final = 2.0
 
 @dataclass(eq=False)
 class UpstreamState:
-    """What is known of the tools of one upstream."""
+    """The listed tools of one upstream, and their comparison with the lock."""
 
     definitions: tuple[Definition, ...] | None = None
     """As they were last listed; None if they never were."""
     current: bool = False
     """True if they were listed after the last notice of a change."""
-    tried: asyncio.Event = field(default_factory=asyncio.Event)
+    first_listing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after the first try to list them, whatever its outcome."""
     findings: list[LockFinding] = field(default_factory=list)
     """The comparison with the lock file."""
@@ -69,19 +69,19 @@ class UpstreamTools:
         self,
         runtime: Runtime,
         upstreams: Upstreams,
-        plans: Mapping[str, UpstreamPlan],
+        contracts: Mapping[str, UpstreamContracts],
         lock: Path,
         *,
         grants: Iterable[Grant] = (),
     ) -> None:
         self.runtime = runtime
         self.upstreams = upstreams
-        self.plans = dict(plans)
+        self.contracts = dict(contracts)
         self.lock = lock
         self._grants = list(grants)
         self.on_change: Callable[[str, str], None] = lambda _server, _kind: None
         """Called with a server and "resources", "prompts" or "resource:URI" after a change."""
-        self.states = {server: UpstreamState() for server in plans}
+        self.states = {server: UpstreamState() for server in contracts}
         self.names = ToolNames(record.name for record in runtime.registry.records)
         self._outdated: set[str] = set()
         self._wake = asyncio.Event()
@@ -91,17 +91,17 @@ class UpstreamTools:
     def register_pinned(self) -> None:
         """Register the accepted tools. Raises ConfigError if two of them have one name."""
         lock = Lock.load(self.lock)
-        for server, plan in self.plans.items():
+        for server, contracts in self.contracts.items():
             for pin in lock.servers.get(server, {}).values():
-                self._admit(plan, pin, strict=True)
-            for contract in relay_contracts(plan):
+                self._register_accepted(contracts, pin, strict=True)
+            for contract in resource_contracts(contracts):
                 self._claim(contract.name, server, contract.name)
-                self._register(plan, contract)
+                self._register(contracts, contract)
             self.upstreams[server].on_change = partial(self._changed, server)
 
     async def run(self) -> None:
         """List tools when they change, and compare when the lock file changes, until cancelled."""
-        self._outdated.update(self.plans)
+        self._outdated.update(self.contracts)
         stamp = self._lock_stamp()
         async with asyncio.TaskGroup() as group:
             while True:
@@ -121,15 +121,16 @@ class UpstreamTools:
 
     def compare_all(self) -> None:
         """Compare the tools of every upstream with the lock file as it is now."""
-        for server in self.plans:
+        for server in self.contracts:
             try:
                 self._compare(server)
             except Exception:  # noqa: BLE001 - an error with one upstream must not stop the others
                 _log.exception("upstream %s could not be compared with the lock", server)
 
-    async def tried(self, seconds: float) -> None:
-        """Wait until every upstream was tried once, at most so many seconds."""
-        waits = [asyncio.ensure_future(state.tried.wait()) for state in self.states.values()]
+    async def wait_for_first_listing(self, seconds: float) -> None:
+        """Wait until every upstream was asked for its tools once, at most `seconds`."""
+        events = [state.first_listing for state in self.states.values()]
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
         if waits:
             await asyncio.wait(waits, timeout=seconds)
         for wait in waits:
@@ -171,11 +172,11 @@ class UpstreamTools:
             _log.exception("upstream %s could not be listed", server)
         finally:
             state.listing = False
-        state.tried.set()
+        state.first_listing.set()
 
     def _compare(self, server: str) -> None:
         """Compare the listed tools with the pinned ones; register or quarantine each."""
-        plan, state = self.plans[server], self.states[server]
+        contracts, state = self.contracts[server], self.states[server]
         try:
             lock = Lock.load(self.lock)
         except CountersealError as error:
@@ -184,52 +185,54 @@ class UpstreamTools:
         state.hidden = 0
         if state.definitions is None:  # not reached yet: compared when it is
             for pin in lock.servers.get(server, {}).values():
-                self._admit(plan, pin, strict=False)
+                self._register_accepted(contracts, pin, strict=False)
             return
         state.findings = lock.compare(server, state.definitions)
         for finding in state.findings:
             if finding.state is PinState.ACCEPTED and finding.pin is not None:
-                self._release(plan, finding.pin)
+                self._release(contracts, finding.pin)
             else:
-                self._quarantine(plan, finding)
+                self._quarantine(contracts, finding)
 
-    def _release(self, plan: UpstreamPlan, pin: Pin) -> None:
-        name = self._admit(plan, pin, strict=False)
+    def _release(self, contracts: UpstreamContracts, pin: Pin) -> None:
+        name = self._register_accepted(contracts, pin, strict=False)
         if name is None:
             return
         if any(held.name == name for held in self.runtime.registry.quarantined):
             self.runtime.registry.release(name)
-            body = {"server": plan.server, "definition": pin.definition.hash}
+            body = {"server": contracts.server, "definition": pin.definition.hash}
             self.note(EventType.RELEASED, name, "accepted", body)
 
-    def _quarantine(self, plan: UpstreamPlan, finding: LockFinding) -> None:
-        state = self.states[plan.server]
-        name = plan.name(finding.tool)
+    def _quarantine(self, contracts: UpstreamContracts, finding: LockFinding) -> None:
+        state = self.states[contracts.server]
+        name = contracts.name(finding.tool)
         if name is None:
             state.hidden += 1
             return
-        conflict = self.names.claim(name, plan.server, finding.tool, accepted=False)
+        conflict = self.names.claim(name, contracts.server, finding.tool, accepted=False)
         if conflict:
             state.troubles[finding.tool] = conflict
             return
-        quarantine = Quarantine.of(name, QuarantineReason(finding.state.value), plan.tenants)
+        quarantine = Quarantine.of(name, QuarantineReason(finding.state.value), contracts.tenants)
         if quarantine not in self.runtime.registry.quarantined:
             self.runtime.registry.quarantine(quarantine)
             definition = finding.definition.hash if finding.definition else ""
             why = quarantine.why.value
-            body = {"server": plan.server, "definition": definition, "why": why}
+            body = {"server": contracts.server, "definition": definition, "why": why}
             self.note(EventType.QUARANTINED, name, why, body)
 
     # --- registering ------------------------------------------------------------------------------
 
-    def _admit(self, plan: UpstreamPlan, pin: Pin, *, strict: bool) -> str | None:
+    def _register_accepted(
+        self, contracts: UpstreamContracts, pin: Pin, *, strict: bool
+    ) -> str | None:
         """Register an accepted tool. Return its name, or None if it is hidden or unusable."""
-        state = self.states[plan.server]
+        state = self.states[contracts.server]
         tool = pin.definition.name
         try:
-            contract = plan.contract(pin.definition, pin.revision)
+            contract = contracts.contract(pin.definition, pin.revision)
         except ContractError as error:
-            if strict and plan.overlay is not None and tool in plan.overlay.tools:
+            if strict and contracts.overlay is not None and tool in contracts.overlay.tools:
                 raise
             state.troubles[tool] = str(error)
             return None
@@ -237,8 +240,8 @@ class UpstreamTools:
             state.hidden += 1
             return None
         try:
-            self._claim(contract.name, plan.server, tool)
-            self._register(plan, contract)
+            self._claim(contract.name, contracts.server, tool)
+            self._register(contracts, contract)
         except (ConfigError, ContractError) as error:  # a name that is taken, or an invalid grant
             if strict:
                 raise
@@ -251,7 +254,7 @@ class UpstreamTools:
         if conflict:
             raise ConfigError(conflict)
 
-    def _register(self, plan: UpstreamPlan, contract: Contract) -> None:
+    def _register(self, contracts: UpstreamContracts, contract: Contract) -> None:
         registry = self.runtime.registry
         versions = registry.versions(contract.name)
         same = next((record for record in versions if record.version == contract.version), None)
@@ -264,8 +267,8 @@ class UpstreamTools:
             )
             raise ContractError([Problem(rule="pin-reused", tool=contract.name, message=message)])
         grants = [grant for grant in self._grants if grant.tool == contract.name]
-        tool = self._measured(contract, self.upstreams[plan.server])
-        self.runtime.register(tool, grants=grants, allowed_tenants=plan.tenants)
+        tool = self._measured(contract, self.upstreams[contracts.server])
+        self.runtime.register(tool, grants=grants, allowed_tenants=contracts.tenants)
         for record in versions:
             registry.supersede(record.name, record.version, by=contract.version)
 
@@ -443,16 +446,16 @@ class QuarantinedTools:
     def _find(self, name: str, tenant: str | None) -> tuple[QuarantinedTool, LockFinding]:
         pair = next((pair for pair in self._all(tenant) if pair[0].name == name), None)
         if pair is None:
-            raise CountersealError(f"{name} is not quarantined")
+            raise CountersealError(f"{name} is not quarantined; reload the list")
         return pair
 
     def _all(self, tenant: str | None) -> Iterator[tuple[QuarantinedTool, LockFinding]]:
         names = {each.name: each for each in self._upstreams.runtime.registry.quarantined}
-        for server, plan in self._upstreams.plans.items():
-            if tenant is not None and plan.tenants and tenant not in plan.tenants:
+        for server, contracts in self._upstreams.contracts.items():
+            if tenant is not None and contracts.tenants and tenant not in contracts.tenants:
                 continue
             for finding in self._upstreams.states[server].findings:
-                name = plan.name(finding.tool) or ""
+                name = contracts.name(finding.tool) or ""
                 if finding.state is not PinState.ACCEPTED and name in names:
                     held = QuarantinedTool(
                         name=name,
@@ -480,8 +483,8 @@ def upstream_summaries(upstreams: UpstreamTools) -> list[dict[str, Any]]:
     summaries = []
     for server, state in upstreams.states.items():
         upstream = upstreams.upstreams[server]
-        relayed = (f"{server}.resources", f"{server}.prompts")
-        tools = [name for name in upstreams.names.of(server) if name not in relayed]
+        not_tools = (f"{server}.resources", f"{server}.prompts")
+        tools = [name for name in upstreams.names.of(server) if name not in not_tools]
         summary = {
             "name": server,
             "state": "ready" if upstream.ready else "down",

@@ -65,7 +65,7 @@ _FLAGS = "|".join(
     _FLAG + "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f"
     for region in ("gbeng", "gbsct", "gbwls")
 )
-_FOUND = re.compile(
+_INVISIBLE = re.compile(
     f"(?P<flag>{_FLAGS})|(?P<escape>{_ESCAPES})|(?P<newline>\r\n|[\u2028\u2029])"
     f"|(?P<half>[\ud800-\udfff])|(?P<always>[{_class(_ALWAYS)}])"
 )
@@ -108,15 +108,15 @@ def neutralise(text: str) -> tuple[str, int]:
 
     def replacement(match: re.Match[str]) -> str:
         nonlocal changes
-        kind, found = match.lastgroup, match.group()
+        kind, part = match.lastgroup, match.group()
         if kind == "flag":
-            return found
-        changes += found != "\r\n"
+            return part
+        changes += part != "\r\n"
         if kind == "half":
             return "\ufffd"
         return "\n" if kind == "newline" else ""
 
-    kept = _FOUND.sub(replacement, text)
+    kept = _INVISIBLE.sub(replacement, text)
     if not _JOINED.search(kept):
         return kept, changes
     out: list[str] = []

@@ -135,7 +135,7 @@ class Approvals:
                 raise ApprovalError(vote.value, vote.text)
             if choice is Choice.APPROVE:
                 self._must_be_provable(held)
-                stopped = self.stopped(held.tenant, held.tool, held.version)
+                stopped = self.stop_reason(held.tenant, held.tool, held.version)
                 if stopped is not None:
                     raise ApprovalError("stopped", stopped)
             decided = await self._services.store.vote(self._ballot(held, demand, vote, now))
@@ -146,7 +146,7 @@ class Approvals:
                 return None
         raise ApprovalError("busy", "Others keep voting on this. Try again.")
 
-    def stopped(self, tenant: str, tool: str, version: str) -> str | None:
+    def stop_reason(self, tenant: str, tool: str, version: str) -> str | None:
         """Return why a tool can't run now: it is stopped, disabled or retired. None if it can.
 
         Nobody can approve a call of such a tool: it would be refused.

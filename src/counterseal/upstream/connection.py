@@ -75,18 +75,18 @@ class UpstreamConnection:
         settings: UpstreamSettings,
         *,
         credentials: Callable[[], Awaitable[dict[str, str]]],
-        changed: Callable[[str], None],
+        on_change: Callable[[str], None],
         subscribed: set[str],
-        refused: Callable[[], None],
+        on_credentials_refused: Callable[[], None],
         legacy: bool = False,
     ) -> None:
         self._settings = settings
         self._credentials = credentials
-        self._report_change = changed
+        self._on_change = on_change
         self._tools = ToolList(settings.name)
         self.subscribed = subscribed
         """URIs of the resources whose changes are reported."""
-        self._refused = refused
+        self._on_credentials_refused = on_credentials_refused
         """Called when the upstream does not accept the credentials: they may have changed."""
         self._legacy = legacy
         """True if the upstream is known to need a handshake."""
@@ -139,7 +139,7 @@ class UpstreamConnection:
             trouble = reason or self.trouble or "it ended"
             self.trouble = shortened(self._mask.text(trouble)).replace("\n", " ")
             if isinstance(self.transport, HttpTransport) and self.transport.refused:
-                self._refused()
+                self._on_credentials_refused()
 
     def end(self, reason: str) -> None:
         """Let the connection end. The answers of open requests are lost."""
@@ -213,7 +213,7 @@ class UpstreamConnection:
     def _changed(self, kind: str) -> None:
         if kind == "tools":
             self._tools.forget()
-        self._report_change(kind)
+        self._on_change(kind)
 
     # --- tools ------------------------------------------------------------------------------------
 

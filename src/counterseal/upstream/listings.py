@@ -170,9 +170,9 @@ async def watch_changes(
     session: ClientSession,
     capabilities: Mapping[str, Any],
     subscribed: Collection[str],
-    changed: Callable[[str], None],
+    on_change: Callable[[str], None],
 ) -> None:
-    """Report changes to `changed` for as long as the connection lives (2026-07-28)."""
+    """Report changes to `on_change` for as long as the connection lives (2026-07-28)."""
     said = {kind: capabilities.get(kind) for kind in ("tools", "resources", "prompts")}
     kinds = {
         kind: isinstance(each, Mapping) and bool(each.get("listChanged"))
@@ -192,12 +192,12 @@ async def watch_changes(
             ) as events:
                 if interrupted:  # notices may have been missed
                     for kind in kinds_of_lists(capabilities):
-                        changed(kind)
+                        on_change(kind)
                 pause = _RETRY[0]
                 async for event in events:
                     change = change_of(event)
                     if change is not None:
-                        changed(change)
+                        on_change(change)
         except MCPError as error:
             if error.code in (mcp_types.METHOD_NOT_FOUND, mcp_types.INVALID_PARAMS):
                 _log.info("an upstream gives no notice of changes: %s", error.message)

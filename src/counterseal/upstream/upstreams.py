@@ -456,9 +456,9 @@ class Upstream:
         return UpstreamConnection(
             self.settings,
             credentials=partial(self._resolve, tenant),
-            changed=self._report_change,
+            on_change=self._report_change,
             subscribed=self._subscribed.setdefault(tenant, set()),
-            refused=partial(self._credentials.forget, tenant),
+            on_credentials_refused=partial(self._credentials.forget, tenant),
             legacy=legacy or self._legacy,
         )
 

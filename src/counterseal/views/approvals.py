@@ -219,7 +219,7 @@ def approval_row(
         call_id=held.call_id,
         approved=len(approved_by),
         approvers=held.approvers,
-        stopped=runtime.approvals.stopped(held.tenant, held.tool, held.version)
+        stopped=runtime.approvals.stop_reason(held.tenant, held.tool, held.version)
         if waiting
         else None,
         objection=objection(packet) if waiting and packet is not None else None,
@@ -320,26 +320,26 @@ class ApprovalViews(TenantSection):
 
     async def row(self, approval_id: str) -> ApprovalRow:
         """Return a request in short, whether or not it can be shown here. NotFoundError."""
-        with _translated():
+        with _not_found_errors():
             held = await self.runtime.approvals.find(self.tenant, approval_id)
             return approval_row(self.runtime, held)
 
     async def packet(self, approval_id: str) -> Packet:
         """Return a request's packet. NotFoundError; ApprovalError if it cannot be shown here."""
-        with _translated():
+        with _not_found_errors():
             packet = await self.runtime.approvals.get(self.tenant, approval_id)
             return current(packet, self.runtime.clock())
 
     async def page(self, approval_id: str) -> ApprovalPage:
         """Return a request in full. NotFoundError; ApprovalError if it cannot be shown here."""
         packet = await self.packet(approval_id)
-        return approval_page(packet, self.stopped(packet))
+        return approval_page(packet, self.stop_reason(packet))
 
-    def stopped(self, packet: Packet) -> str | None:
+    def stop_reason(self, packet: Packet) -> str | None:
         """Return why a waiting request cannot be approved now: its tool is stopped."""
         if packet.status != HeldStatus.WAITING:
             return None
-        return self.runtime.approvals.stopped(self.tenant, packet.tool, packet.version)
+        return self.runtime.approvals.stop_reason(self.tenant, packet.tool, packet.version)
 
     async def failure(self, approval_id: str) -> str | None:
         """Return why an approved call could not be executed, if an operator has to look at it."""
@@ -381,7 +381,7 @@ class ApprovalViews(TenantSection):
         RoleRequiredError, NotFoundError, or ApprovalError, whose `why` is a word for programs.
         """
         self.require(Role.APPROVER)
-        with _translated():
+        with _not_found_errors():
             if choice == Choice.APPROVE:
                 packet = await self.runtime.approvals.get(self.tenant, approval_id)
                 _check_typed(packet, typed)
@@ -393,7 +393,7 @@ class ApprovalViews(TenantSection):
     async def wait(self, approval_id: str, seconds: float) -> Packet:
         """Return the packet once the request is decided, or when the time is over."""
         timeout = max(0.0, min(float(seconds), _MAX_WAIT))
-        with _translated():
+        with _not_found_errors():
             packet = await self.runtime.approvals.wait(self.tenant, approval_id, timeout)
             return current(packet, self.runtime.clock())
 
@@ -457,7 +457,7 @@ class ApprovalViews(TenantSection):
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _not_found_errors() -> Iterator[None]:
     """Turn the ApprovalError of an unknown request into NotFoundError."""
     try:
         yield

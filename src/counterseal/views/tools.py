@@ -299,10 +299,10 @@ def _steps_back(
     steps = []
     for version in versions:
         name, now = version["version"], version["rollout_percentage"]
-        made = rollouts.get(name, [])
-        before = _percentage_before(version, made[1:])
-        if made and before != now:
-            by, reason = made[0]["by"], made[0]["reason"]
+        rollout_changes = rollouts.get(name, [])
+        before = _percentage_before(version, rollout_changes[1:])
+        if rollout_changes and before != now:
+            by, reason = rollout_changes[0]["by"], rollout_changes[0]["reason"]
             steps.append(StepBack(version=name, now=now, before=before, by=by, reason=reason))
     return steps
 
@@ -399,7 +399,7 @@ class ToolViews(TenantSection):
 
     def definition_changes(self, name: str) -> list[DefinitionChangeRow]:
         """Return how a quarantined definition differs from the accepted one. NotFoundError."""
-        changes = self._holding(name).changes(name, self.tenant)
+        changes = self._quarantine_of(name).changes(name, self.tenant)
         return [DefinitionChangeRow(**change._asdict()) for change in changes]
 
     # --- changing ---------------------------------------------------------------------------------
@@ -501,12 +501,12 @@ class ToolViews(TenantSection):
 
     async def accept(self, name: str, definition: str) -> None:
         """Accept exactly this definition, by its hash. NotFoundError."""
-        quarantine = self._holding(name, to_decide=True)
+        quarantine = self._quarantine_of(name, to_decide=True)
         quarantine.accept(name, definition, by=self.person.name, tenant=self.tenant)
 
     async def refuse(self, name: str, *, reason: str) -> None:
         """Record that a definition is refused. NotFoundError."""
-        quarantine = self._holding(name, to_decide=True)
+        quarantine = self._quarantine_of(name, to_decide=True)
         quarantine.refuse(name, by=self.person.name, reason=reason, tenant=self.tenant)
 
     # --- permission -------------------------------------------------------------------------------
@@ -548,7 +548,7 @@ class ToolViews(TenantSection):
         if not any(version in (None, record.version) for record in self._records(name)):
             raise NotFoundError("tool")
 
-    def _holding(self, name: str, *, to_decide: bool = False) -> QuarantineSource:
+    def _quarantine_of(self, name: str, *, to_decide: bool = False) -> QuarantineSource:
         """Return the quarantine that holds a tool. A decision applies to all tenants."""
         if to_decide:
             self.require(Role.OPERATOR)

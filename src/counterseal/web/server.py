@@ -191,9 +191,9 @@ async def _finish_calls(running: Gateway, served: Site, tell: Tell) -> None:
     running.server.notifications.close()
     served.close()
     calls, submissions = running.server.calls, served.submissions
-    under_way = calls.running + submissions.under_way
-    if under_way:
-        tell(f"waiting for {under_way} calls under way")
+    count = calls.running + submissions.running
+    if count:
+        tell(f"waiting for {count} calls under way")
     with suppress(TimeoutError):
         async with asyncio.timeout(_GRACE_SECONDS):
             await asyncio.gather(calls.idle(), submissions.idle())

@@ -162,7 +162,7 @@ async def test_while_the_first_is_in_progress_the_second_is_told_to_come_back(ap
     first = asyncio.ensure_future(agent.post("/v1/calls", json=given, headers=key))
     async with asyncio.timeout(PATIENCE):
         await api.bench.begun.wait()
-    assert api.submissions.under_way == 1
+    assert api.submissions.running == 1
     second = await agent.post("/v1/calls", json=given, headers=key)
     assert (second.status_code, second.json()["code"]) == (409, "IDEMPOTENCY_CONFLICT")
     assert int(second.headers["retry-after"]) >= 1

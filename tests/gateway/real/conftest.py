@@ -19,7 +19,7 @@ from counterseal import Principal
 from counterseal.config import open_runtime
 from counterseal.contract.sources.mcp.lock import Lock
 from counterseal.contract.sources.mcp.overlay import overlay_text
-from counterseal.gateway.upstream_contracts import register_pinned
+from counterseal.gateway.upstream_contracts import register_without_connections
 from tests.gateway.projects import PATIENCE, Project, connected
 from tests.gateway.served import BOSS
 from tests.node_tools import EVERYTHING, FILESYSTEM, MEMORY, node_program
@@ -119,7 +119,7 @@ class World:
     async def approve(self):
         """A person approves the one request that waits, in no time."""
         async with open_runtime(self.project.settings) as runtime:
-            register_pinned(runtime, self.project.settings)
+            register_without_connections(runtime, self.project.settings)
             (held,) = await runtime.approvals.list()
             await runtime.approvals.decide(held.approval_id, BOSS, "approve")
 

@@ -10,7 +10,7 @@ import pytest
 from counterseal import ContractError, Grant, Proposal
 from counterseal.codes import Code
 from counterseal.config import ConfigError, load_settings, open_runtime
-from counterseal.config.build import later_grants
+from counterseal.config.build import grants_for_upstream_tools
 from counterseal.contract.model import Contract
 from counterseal.ledger.records import Budgets
 from counterseal.policy import Policy, PolicyError, contract_facts
@@ -233,11 +233,11 @@ async def test_grants_for_tools_of_upstreams_are_kept_aside(write):
     async with open_runtime(settings) as runtime:
         assert [grant.tool for grant in runtime.registry.grants] == ["find_order"]
         names = {record.name for record in runtime.registry.records}
-        assert later_grants(settings, names) == [Grant(agent="agent", tool="count")]
+        assert grants_for_upstream_tools(settings, names) == [Grant(agent="agent", tool="count")]
 
 
 def test_without_upstreams_no_grant_is_kept_aside(write):
-    assert later_grants(write(GRANTED), ()) == []
+    assert grants_for_upstream_tools(write(GRANTED), ()) == []
 
 
 def test_grant_of_an_own_tool_is_still_looked_at_where_there_are_upstreams(write):

@@ -143,7 +143,7 @@ NO_ID = {
     "approvals.search",
     "approvals.count",
     "approvals.failure",
-    "approvals.stopped",
+    "approvals.stop_reason",
     "attention.count",
     "calls.with_approval",
     "calls.search",

@@ -13,15 +13,15 @@ from counterseal.views.attention import AttentionRow
 from counterseal.views.base import JsonObject, Page
 from counterseal.web.api.dependencies import (
     CallerView,
+    Context,
     Cursor,
     Filter,
     ForPeople,
     ForPeopleAndAgents,
     Limit,
     Reason,
-    Requested,
     open_cursor,
-    sealed,
+    sign_cursor,
 )
 from counterseal.web.api.problems import RequestBody
 from counterseal.web.api.submit import MAX_WAIT
@@ -47,7 +47,7 @@ class VoteBody(RequestBody):
 @router.get("/v1/approvals", tags=["approvals"])
 async def list_approvals(
     view: ForPeople,
-    context: Requested,
+    context: Context,
     status: Annotated[
         Literal["waiting"] | Ended, Query(description="`decided`: any outcome.")
     ] = "waiting",
@@ -63,7 +63,7 @@ async def list_approvals(
     position = open_cursor(context, subject, cursor)
     filters = {"tool": tool, "agent": agent, "risk": risk and risk.value, "text": text}
     page = await view.approvals.search(status, **filters, limit=limit, cursor=position)
-    return sealed(context, subject, page)
+    return sign_cursor(context, subject, page)
 
 
 @router.get("/v1/approvals/{approval_id}", tags=["approvals"])
@@ -86,7 +86,7 @@ async def wait_for_approval(
         await caller.view.approvals.wait(approval_id, seconds)
         return await _own_row(caller, approval_id)
     packet = await caller.view.approvals.wait(approval_id, seconds)
-    return approval_page(packet, caller.view.approvals.stopped(packet))
+    return approval_page(packet, caller.view.approvals.stop_reason(packet))
 
 
 async def _own_row(caller: CallerView, approval_id: str) -> ApprovalRow:
@@ -127,11 +127,11 @@ class AttentionBody(RequestBody):
 
 @router.get("/v1/concerns", tags=["concerns"])
 async def list_concerns(
-    view: ForPeople, context: Requested, cursor: Cursor = None, limit: Limit = 50
+    view: ForPeople, context: Context, cursor: Cursor = None, limit: Limit = 50
 ) -> Page[AttentionRow]:
     """List what waits for a person, oldest first."""
     position = open_cursor(context, "concerns", cursor)
-    return sealed(context, "concerns", await view.attention.rows(limit=limit, cursor=position))
+    return sign_cursor(context, "concerns", await view.attention.rows(limit=limit, cursor=position))
 
 
 @router.post("/v1/concerns/{kind}/{key:path}/{action}", tags=["concerns"], status_code=204)

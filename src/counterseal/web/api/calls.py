@@ -26,8 +26,8 @@ from counterseal.web.api.dependencies import (
     Limit,
     Time,
     open_cursor,
-    sealed,
     seconds,
+    sign_cursor,
 )
 from counterseal.web.api.problems import RequestProblemError
 from counterseal.web.api.submit import observation_json
@@ -93,7 +93,7 @@ async def search_calls(
         if caller.excludes(agent, user):
             return Page[CallRow](items=[], next=None)
         search = replace(search, agent=caller.agent, user=caller.user or user)
-    return sealed(caller.context, "calls", await caller.view.calls.search(search))
+    return sign_cursor(caller.context, "calls", await caller.view.calls.search(search))
 
 
 @router.get("/v1/calls/{call_id:path}/events", tags=["calls"])
@@ -168,7 +168,7 @@ async def list_runs(
         agent, user = caller.agent, caller.user or user
     position = open_cursor(caller.context, "runs", cursor)
     page = await caller.view.runs.search(agent=agent, user=user, limit=limit, cursor=position)
-    return sealed(caller.context, "runs", page)
+    return sign_cursor(caller.context, "runs", page)
 
 
 @router.get("/v1/runs/{run_id:path}", tags=["runs"])
@@ -181,7 +181,7 @@ async def show_run(caller: ForPeopleAndAgents, run_id: str) -> RunPage:
     if caller.is_agent:
         page = await _own_part(caller, page)
     # The cursor continues in the calls of this run: /v1/calls?run=…&cursor=…
-    return page.model_copy(update={"calls": sealed(caller.context, "calls", page.calls)})
+    return page.model_copy(update={"calls": sign_cursor(caller.context, "calls", page.calls)})
 
 
 async def _own_part(caller: CallerView, run: RunPage) -> RunPage:

@@ -123,16 +123,16 @@ async def _context(request: Request) -> RequestContext:
     return context_of(request.scope)
 
 
-Requested = Annotated[RequestContext, Depends(_context)]
+Context = Annotated[RequestContext, Depends(_context)]
 
 
-async def _caller_view(context: Requested) -> CallerView:
+async def _caller_view(context: Context) -> CallerView:
     if context.caller is None:
         raise RequestProblemError("unauthenticated", "The caller is not known.")
     return CallerView(context, context.caller)
 
 
-async def _person_view(context: Requested) -> TenantView:
+async def _person_view(context: Context) -> TenantView:
     if not isinstance(context.caller, PersonCaller):
         detail = "Agents cannot use this. Sign in, or use a personal key."
         raise RequestProblemError("people-only", detail)
@@ -150,7 +150,7 @@ _MAC_BYTES: Final = 16
 _MAX_CURSOR: Final = 2000
 
 
-def sealed(context: RequestContext, subject: str, page: Page[R]) -> Page[R]:
+def sign_cursor(context: RequestContext, subject: str, page: Page[R]) -> Page[R]:
     """Return a page whose cursor is good for this tenant and this list only."""
     if page.next is None:
         return page

@@ -63,7 +63,7 @@ class ApiState:
     view_for: Callable[[Person], TenantView]
     catalogue: Catalogue
     cursor_key: bytes
-    """Seals positions in lists."""
+    """Signs positions in lists."""
     public: str
     """Our URL, without a slash at its end."""
 
@@ -153,8 +153,8 @@ def _joined(raw: list[tuple[bytes, bytes]]) -> Mapping[str, str]:
 
 # --- responses ------------------------------------------------------------------------------------
 
-_MAX_MARKED: Final = 1024 * 1024
-"""Bytes of a response for which an ETag is computed."""
+_MAX_ETAG_BYTES: Final = 1024 * 1024
+"""The longest response that gets an ETag."""
 
 
 class ReadResponses(HttpMiddleware):
@@ -196,7 +196,7 @@ def _completed(context: RequestContext, start: Message, body: bytes, *, whole: b
     headers.setdefault("Cache-Control", "private, no-cache")
     headers.setdefault("Vary", "Authorization, Cookie")
     reads = context.method in ("GET", "HEAD")
-    if not whole or start["status"] != 200 or not reads or len(body) > _MAX_MARKED:
+    if not whole or start["status"] != 200 or not reads or len(body) > _MAX_ETAG_BYTES:
         return body
     tag = f'"{sha256(body).hexdigest()[:32]}"'
     headers["ETag"] = tag

@@ -16,16 +16,16 @@ from counterseal.views.base import Items, Page
 from counterseal.views.metrics import MetricRow, MetricSeries
 from counterseal.views.record import AuditReport, ChainStatus, EventRow
 from counterseal.web.api.dependencies import (
+    Context,
     Cursor,
     Filter,
     ForPeople,
     Limit,
-    Requested,
     Time,
     Window,
     open_cursor,
-    sealed,
     seconds,
+    sign_cursor,
 )
 from counterseal.web.api.middleware import AgentCaller, PersonCaller
 from counterseal.web.api.problems import RequestProblemError
@@ -41,7 +41,7 @@ _MEDIA_TYPES: Final = {"jsonl": _LINES, "csv": "text/csv; charset=utf-8"}
 @router.get("/v1/events", tags=["record"])
 async def search_events(
     view: ForPeople,
-    context: Requested,
+    context: Context,
     call: Filter = None,
     run: Filter = None,
     tool: Filter = None,
@@ -62,7 +62,7 @@ async def search_events(
         cursor=open_cursor(context, "events", cursor),
         limit=limit,
     )
-    return sealed(context, "events", page)
+    return sign_cursor(context, "events", page)
 
 
 @router.get("/v1/audit", tags=["record"])
@@ -152,7 +152,7 @@ async def metric_series(
 
 
 @router.get("/v1/me", tags=["me"])
-async def show_me(context: Requested) -> Me:
+async def show_me(context: Context) -> Me:
     """Show the caller's own identity."""
     caller = context.caller
     if isinstance(caller, AgentCaller):

@@ -109,8 +109,8 @@ class Submissions:
     def __init__(self, runtime: Runtime, public: str) -> None:
         self._runtime = runtime
         self._public = public
-        self.under_way = 0
-        """Calls that are being carried out."""
+        self.running = 0
+        """How many calls are being carried out."""
         self._ended = asyncio.Event()
 
     async def endpoint(self, request: Request) -> Response:
@@ -121,21 +121,21 @@ class Submissions:
         proposal = _proposal(body_object(await request.body()), context.headers)
         self._require_key(proposal, principal)
         wait = _preferred_wait(context.headers.get("prefer"))
-        self.under_way += 1
+        self.running += 1
         try:
             if wait:
                 observation = await self._submit_and_wait(proposal, principal, wait)
             else:
                 observation = await self._runtime.submit(proposal, principal)
         finally:
-            self.under_way -= 1
-            if not self.under_way:
+            self.running -= 1
+            if not self.running:
                 self._ended.set()
         return self._response(observation, context.request_id, wait)
 
     async def idle(self) -> None:
         """Wait until no call is being carried out."""
-        while self.under_way:
+        while self.running:
             self._ended.clear()
             await self._ended.wait()
 

@@ -135,7 +135,7 @@ async def _request_page(request: PageRequest, error: ApprovalError | None = None
         packet=packet,
         card=packet_card(packet, now=request.state.clock()),
         objection=_objection(request, packet),
-        stopped=request.view.approvals.stopped(packet),
+        stopped=request.view.approvals.stop_reason(packet),
         **await _outcome(request, row, packet),
         word=confirmation(packet),
         progress=_progress(packet),

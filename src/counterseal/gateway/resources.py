@@ -1,4 +1,4 @@
-"""Resources, prompts and completions of upstreams, relayed to the callers that may use them.
+"""Resources, prompts and completions of upstreams, for the callers that may use them.
 
 Reading a resource and getting a prompt go the way of every call: gates, budgets, redaction, record.
 Lists are merged from all upstreams that a caller may use; one that is down or slow is left out. A
@@ -54,7 +54,7 @@ class ResourceSubscription(NamedTuple):
     uri: str
 
 
-class Relay:
+class UpstreamResources:
     """Passes requests to upstreams, and knows which upstream has what."""
 
     def __init__(self, upstreams: UpstreamTools, calls: ToolCalls) -> None:
@@ -105,14 +105,14 @@ class Relay:
         return items[:_MAX_ITEMS]
 
     def _usable(self, principal: Principal, what: str) -> Iterator[str]:
-        for server, plan in self._upstreams.plans.items():
+        for server, contracts in self._upstreams.contracts.items():
             offers = self._upstreams.upstreams[server].capabilities.get(what) is not None
-            wanted = offers and getattr(plan.table, what)
+            wanted = offers and getattr(contracts.table, what)
             if wanted and self._upstreams.allows(principal, server, what):
                 yield server
 
     def _shown_name(self, server: str, item: Mapping[str, Any]) -> str:
-        return f"{self._upstreams.plans[server].table.prefix}{item.get('name')}"
+        return f"{self._upstreams.contracts[server].table.prefix}{item.get('name')}"
 
     # --- single items -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Relayed resources and prompts: subscriptions, and upstreams that must not disturb each other."""
+"""Resources and prompts: subscriptions, and upstreams that must not disturb each other."""
 
 import contextlib
 import warnings
@@ -11,7 +11,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from counterseal import Principal
-from counterseal.gateway import relay
+from counterseal.gateway import resources as gateway_resources
 from counterseal.gateway.running import gateway
 from tests.gateway.projects import BOT, Project
 
@@ -64,7 +64,7 @@ class Callers:
 
     @property
     def followed(self):
-        return sum(self.running.server.relay._subscriptions.values())
+        return sum(self.running.server.resources._subscriptions.values())
 
 
 @contextlib.asynccontextmanager
@@ -117,7 +117,7 @@ async def test_what_a_client_follows_ends_with_its_connection(tmp_path):
 
 
 async def test_an_upstream_that_is_slow_is_left_out_of_lists(tmp_path, monkeypatch):
-    monkeypatch.setattr(relay, "_LIST_SECONDS", 0.2)
+    monkeypatch.setattr(gateway_resources, "_LIST_SECONDS", 0.2)
     async with passing(tmp_path, "slow", "good") as callers, callers.client() as client:
         assert [one.name for one in (await client.list_resources()).resources] == ["one"]
         assert [one.name for one in (await client.list_prompts()).prompts] == ["p"]
