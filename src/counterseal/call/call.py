@@ -126,9 +126,9 @@ class Call:
         """Put facts into the context for the gates and steps that follow."""
         self.ctx = self.ctx._replace(**facts)
 
-    def add_decision(self, decision: Decision, nanoseconds: int = 0) -> None:
-        """Append a decision, with the time that its gate took."""
-        self.decisions.append(TimedDecision(decision, nanoseconds))
+    def add_decision(self, decision: Decision) -> None:
+        """Append a decision that no gate has made."""
+        self.decisions.append(TimedDecision(decision))
 
     def overrule(self, decision: Decision) -> None:
         """Replace the last decision."""

@@ -26,6 +26,7 @@ from counterseal.gates.base import (
     Gate,
     GateContext,
     Learned,
+    TimedDecision,
     Verdict,
     deny,
     require_approval,
@@ -182,7 +183,7 @@ def _take(
     else:
         error = TypeError(f"the gate returned {type(result).__name__}, not a Decision")
         decision = _broken(call, gate, error, services)
-    call.add_decision(decision, nanoseconds)
+    call.decisions.append(TimedDecision(decision, nanoseconds))
     if decision.verdict is Verdict.DENY:
         return decision
     if decision.verdict is Verdict.REQUIRE_APPROVAL:

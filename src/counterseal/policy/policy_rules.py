@@ -424,7 +424,7 @@ def _caller(facts: Facts, fields: Sequence[str]) -> tuple[Any, ...]:
     if not fields:
         return ()
     principal = facts["principal"]
-    return tuple(frozenset(principal[f]) if f in _SETS else principal[f] for f in fields)
+    return tuple([frozenset(principal[f]) if f in _SETS else principal[f] for f in fields])
 
 
 def _part(value: Any, fields: frozenset[str] | None) -> Any:
