@@ -19,7 +19,10 @@ async def test_nothing_of_the_outline_is_left_out(bank):
         now = bank.clock()
         told = outline(packet, WHOLE._replace(quoted=False), now=now)
         shown = set(texts_of(packet_card(packet, now=now)))
-        elsewhere = {" → ", f"{packet.so_far} approved", "unchanged: ", "not stated: "}
+        so_far = f"{packet.so_far} approved"
+        if packet.needed:
+            so_far += f". {packet.needed}"
+        elsewhere = {" → ", so_far, "unchanged: ", "not stated: "}
         for group in told.groups:
             for row in group:
                 if row.key in (RowKey.EXPIRES, RowKey.CONSEQUENCE):

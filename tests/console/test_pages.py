@@ -254,6 +254,12 @@ async def test_a_second_vote_is_not_taken_and_the_page_says_why(bank, ann):
     assert (await decide(ann, approval_id, "approve", typed="account:acc_4711")).status_code == 303
     page = (await ann.get(f"/approvals/{approval_id}")).text
     assert "You have already voted on this request." in page
+    needed = "An approver with the role compliance is still needed."
+    assert needed in page
+    assert needed in (await ann.get("/approvals")).text
+    async with client_of(bank, "bob") as bob:
+        page = (await bob.get(f"/approvals/{approval_id}")).text
+        assert f"a role that may approve this. {needed}" in page
     answer = await decide(ann, approval_id, "approve", typed="account:acc_4711")
     assert (answer.status_code, await bank.status(approval_id)) == (409, "waiting")
 

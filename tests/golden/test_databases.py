@@ -43,16 +43,28 @@ def test_what_was_left_is_continued_and_the_record_holds(kind):
     with restored(kind) as database:
         facts = database.facts
         confirmed = ("--confirm", "charge", "--justification", "by phone")
-        *votes, done, attention, _, verified = database.run(
+        *votes, done, waiting = database.run(
             vote(facts["ben"], "ada"),
             vote(facts["charge"], "ben", *confirmed),
+            ["reconcile"],
+            ["approvals", "list"],
+        )
+        assert [one["status"] for one in votes] == ["approved", "approved"]
+        assert (done["executed"], done["compensated"]) == (2, 1)
+        # The charge was held when its two approvers needed no role but the contract's. The default
+        # policy now wants one from compliance: nothing is executed, and both are asked again.
+        (charge,) = [row["approval_id"] for row in waiting if row["tool"] == "charge"]
+        assert charge != facts["charge"]
+        *votes, done, attention, _, verified = database.run(
+            vote(charge, "ben", *confirmed),
+            vote(charge, "ada", *confirmed),
             ["reconcile"],
             ["reconcile", "list"],
             ["audit", "seal"],
             ["audit", "verify"],
         )
-        assert [one["status"] for one in votes] == ["approved", "approved"]
-        assert (done["executed"], done["compensated"]) == (3, 1)
+        assert [one["status"] for one in votes] == ["waiting", "approved"]
+        assert done["executed"] == 1
         book = (database.folder / "book.txt").read_text().splitlines()
         assert sorted(book) == ["charged ord_1", "dropped undone", "sent ben", "sent cy"]
         unknown = sorted(row["tool"] for row in attention if row["kind"] == "unknown")

@@ -233,6 +233,62 @@ async def test_exception_that_can_not_be_checked_denies():
     assert seen.code is Code.POLICY_VIOLATION
 
 
+REMOVE = {"budget": 9, "effect": "irreversible"}
+
+
+async def test_critical_call_needs_a_compliance_approver_unless_an_operator_recorded_why_not():
+    way_out = {"id": "two-of-us", "then": "require_approval", "approvers": 2}
+    way_out |= {"instead_of": ["default.critical"], "reason": "We are three, none in compliance."}
+    for rules, status in (([], "waiting"), ([way_out], "approved")):
+        policy = Policy.from_data({"rules": rules})
+        async with runtime_for(fake_tool("remove", **REMOVE), policy=policy) as runtime:
+            held = await runtime.submit(proposal("remove"), principal())
+            ann, ben = (Voter(user=name, tenant="acme", roles=[]) for name in ("ann", "ben"))
+            await runtime.approvals.decide(held.approval_id, ann, "approve")
+            if not rules:
+                with pytest.raises(ApprovalError, match="with the role compliance is still needed"):
+                    await runtime.approvals.decide(held.approval_id, ben, "approve")
+            else:
+                await runtime.approvals.decide(held.approval_id, ben, "approve")
+            packet = await runtime.approvals.get("acme", held.approval_id)
+        assert (packet.status, packet.demand.approvers) == (status, 2)
+        assert packet.demand.rule == ("two-of-us" if rules else "default.critical")
+
+
+@pytest.mark.parametrize("votes", [0, 1, 2])
+async def test_request_from_before_the_role_was_asked_for_is_asked_again(tmp_path, votes):
+    url, clock = f"sqlite:///{tmp_path / 'calls.db'}", FakeClock()
+    tool, grants = (
+        fake_tool("remove", {"ok": True}, **REMOVE),
+        [Grant(agent="agent", tool="remove")],
+    )
+    before = {"id": "two", "then": "require_approval", "approvers": 2, "reason": "Two."}
+    lenient = Policy.from_data({"rules": [{**before, "instead_of": ["default.critical"]}]})
+    async with Runtime.open(url, policy=lenient, clock=clock) as runtime:
+        runtime.register(tool.tool, grants=grants)
+        old = (await runtime.submit(proposal("remove"), principal())).approval_id
+        for name in ("ann", "ben")[:votes]:
+            await runtime.approvals.decide(old, Voter(user=name, tenant="acme"), "approve")
+    async with Runtime.open(url, clock=clock) as runtime:
+        runtime.register(tool.tool, grants=grants)
+        done = await Reconciler(runtime).once()
+        seen = await runtime.submit(proposal("remove"), principal())
+        ended = (await runtime.approvals.find("acme", old)).status
+        events = [event for _, event in await runtime.store.events("acme")]
+        (asked,) = await runtime.approvals.list()
+        for name in ("ann", "carl"):
+            voter = Voter(user=name, tenant="acme", roles=["compliance"])
+            await runtime.approvals.decide(asked.approval_id, voter, "approve")
+        after = await Reconciler(runtime).once()
+    assert "executed" not in done
+    assert (seen.code, seen.approval_id) == (Code.CONFIRMATION_MISSING, asked.approval_id)
+    assert asked.approval_id != old
+    assert ended == ("void" if votes == 2 else "expired")
+    why = "The policy now also asks for an approver with the role compliance."
+    assert [event.body["reason"] for event in events if event.body.get("reason") == why] == [why]
+    assert (after["executed"], len(tool.calls)) == (1, 1)
+
+
 async def test_target_that_changes_while_people_decide_voids_the_approval():
     account = Account()
     async with opened(account.payer(), policy({**ASK_LOW, "approvers": 1})) as runtime:

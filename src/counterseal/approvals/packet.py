@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from counterseal.approvals.display import Part, fill, leaves, money, name_of, stamp, visible
-from counterseal.approvals.terms import Choice, Demand, Vote, who_may
+from counterseal.approvals.terms import (
+    Choice,
+    Demand,
+    PendingApproval,
+    Vote,
+    still_needed,
+    who_may,
+)
 from counterseal.canonical import at, freeze, thaw
 from counterseal.contract.effects import Effect, Semantics
 from counterseal.contract.fill import (
@@ -119,6 +126,23 @@ class Packet:
     def so_far(self) -> str:
         """How many have approved: "1 of 2"."""
         return f"{self.approved} of {self.demand.approvers}"
+
+    @property
+    def needed(self) -> str:
+        """Which role an approver must still have, in a sentence; empty if none."""
+        return still_needed(self.demand, self.votes) if self.status == "waiting" else ""
+
+    @property
+    def pending(self) -> PendingApproval:
+        """What voting depends on."""
+        return PendingApproval(
+            tenant=self.tenant,
+            agent=self.agent,
+            user=self.user,
+            expires_at=self.expires_at,
+            votes=self.votes,
+            decided=self.status != "waiting",
+        )
 
     def record(self) -> dict[str, Any]:
         """Return plain JSON data."""

@@ -286,7 +286,8 @@ def _approval(packet: Packet) -> Iterator[Part]:
 
 
 def _votes(packet: Packet, style: ValueStyle) -> Iterator[PacketLine]:
-    yield PacketLine((Part(f"{packet.so_far} approved"),))
+    needed = f". {packet.needed}" if packet.needed else ""
+    yield PacketLine((Part(f"{packet.so_far} approved{needed}"),))
     for vote in packet.votes:
         yield PacketLine(tuple(_vote(vote, style)))
 

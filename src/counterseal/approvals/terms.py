@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from math import inf
 from typing import Any, Final, Self
 
 from pydantic import ConfigDict, TypeAdapter
@@ -204,6 +205,13 @@ def who_may(demand: Demand, user: str | None) -> list[tuple[str, bool]]:
     return phrase
 
 
+def still_needed(demand: Demand, votes: Iterable[Vote]) -> str:
+    """Return a sentence about the roles that none of the approvers so far has; empty if none."""
+    missing = missing_roles(demand, votes)
+    roles = " and ".join(sorted(visible(" or ".join(sorted(names))) for names in missing))
+    return f"An approver with the role {roles} is still needed." if roles else ""
+
+
 # --- votes ----------------------------------------------------------------------------------------
 
 
@@ -293,6 +301,11 @@ class Objection(StrEnum):
     def text(self) -> str:
         """The reason as a sentence for the voter."""
         return _SENTENCES[self]
+
+    def text_for(self, demand: Demand, votes: Iterable[Vote]) -> str:
+        """The reason; for a person without a role, also which role is still needed."""
+        more = still_needed(demand, votes) if self is Objection.ROLE else ""
+        return f"{self.text} {more}".rstrip()
 
 
 _SENTENCES: Final = {
@@ -392,10 +405,15 @@ def _counted(demand: Demand, votes: Iterable[Vote], expires_at: float) -> list[V
     ]
 
 
-def _missing(demand: Demand, roles: Iterable[frozenset[str]]) -> bool:
-    """Return whether none of these approvers has a role that one of them needs."""
+def missing_roles(demand: Demand, votes: Iterable[Vote]) -> list[frozenset[str]]:
+    """Return the sets of roles of which one approver needs one, and none so far has it."""
+    return _missing(demand, [vote.roles for vote in _counted(demand, votes, inf)])
+
+
+def _missing(demand: Demand, roles: Iterable[frozenset[str]]) -> list[frozenset[str]]:
+    """Return the sets of roles that one approver needs and none of these has."""
     held = frozenset().union(*roles)
-    return any(names.isdisjoint(held) for names in demand.including)
+    return [names for names in demand.including if names.isdisjoint(held)]
 
 
 def _has_roles(demand: Demand, roles: frozenset[str]) -> bool:

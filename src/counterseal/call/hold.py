@@ -90,14 +90,14 @@ async def hold(
     events, call.answered = [*gate_events(call, services), required], True
     held = await services.store.hold(request, events, services.notices(request))
     if held.approval_id == request.approval_id:
-        await _supersede(call, services)
+        await _supersede(call, request, services)
     if held.status is HeldStatus.APPROVED and ctx.now < held.expires_at:
         return DECIDE_AGAIN  # approved this very moment: every gate must see it
     over = ended(held, demand, ctx.now)
     return over or refused_observation(call, demand, approval_id=held.approval_id)
 
 
-async def _supersede(call: Call, services: CallServices) -> None:
+async def _supersede(call: Call, request: Held, services: CallServices) -> None:
     """End the request that the same caller has replaced by this one, under the same key."""
     memory, principal = call.ctx.memory, call.ctx.principal
     before = memory.held if memory else None
@@ -105,9 +105,21 @@ async def _supersede(call: Call, services: CallServices) -> None:
         return
     if before.status in _OVERTAKEN:
         status, kind = _OVERTAKEN[before.status]
-        body = {"approval_id": before.approval_id, "reason": _SUPERSEDED}
+        body = {"approval_id": before.approval_id, "reason": _why_superseded(before, request)}
         ending = event(call, kind, status.value, body)
         await services.store.decide(call.tenant, before.approval_id, status, [ending])
+
+
+def _why_superseded(before: Held, request: Held) -> str:
+    """Return why a new request was made, in a sentence for the record."""
+    try:
+        earlier, now = (Demand.from_record(one.demand).including for one in (before, request))
+    except _UNREADABLE:
+        return _SUPERSEDED
+    roles = sorted(" or ".join(sorted(names)) for names in now - earlier)
+    if not roles or before.approval_hash != request.approval_hash:
+        return _SUPERSEDED
+    return f"The policy now also asks for an approver with the role {' and '.join(roles)}."
 
 
 async def _preview(call: Call, services: CallServices) -> Mapping[str, Any] | None:

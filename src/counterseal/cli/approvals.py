@@ -145,7 +145,7 @@ def show(
     """Show a request, starting with what happens if it is approved."""
     with opened_project(project_settings(), store, approval_id, as_json=as_json) as project:
         packet = project.packet(project.find(approval_id, tenant))
-        _print_packet(packet, PacketFormat.JSON if as_json else form, project.runtime.clock())
+        _print_packet(project, packet, PacketFormat.JSON if as_json else form)
 
 
 @app.command("watch")
@@ -276,21 +276,13 @@ def _check_vote(
     project: OpenedProject, packet: Packet, person: Approver, choice: str, comments: dict[str, str]
 ) -> None:
     """Raise ApprovalError if the vote would be refused, before the person confirms it."""
-    from counterseal.approvals.terms import Choice, Objection, PendingApproval, cast
+    from counterseal.approvals.terms import Choice, Objection, cast
     from counterseal.operations.approver import ApprovalError
 
-    request = PendingApproval(
-        tenant=packet.tenant,
-        agent=packet.agent,
-        user=packet.user,
-        expires_at=packet.expires_at,
-        votes=packet.votes,
-        decided=packet.status != "waiting",
-    )
     voter, now = person.voter(packet.tenant), project.runtime.clock()
-    vote = cast(packet.demand, request, voter, Choice(choice), now=now, **comments)
+    vote = cast(packet.demand, packet.pending, voter, Choice(choice), now=now, **comments)
     if isinstance(vote, Objection):
-        raise ApprovalError(vote.value, vote.text)
+        raise ApprovalError(vote.value, vote.text_for(packet.demand, packet.votes))
 
 
 def _vote(
@@ -323,9 +315,10 @@ def _vote(
 class OpenedProject:
     """The project's runtime on an event loop that rests while a person reads and answers."""
 
-    def __init__(self, runtime: Runtime, runner: asyncio.Runner) -> None:
+    def __init__(self, runtime: Runtime, runner: asyncio.Runner, settings: Settings) -> None:
         self.runtime = runtime
         self._runner = runner
+        self._settings = settings
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
@@ -355,6 +348,11 @@ class OpenedProject:
                     if error.why != "unknown":
                         raise
         raise ApprovalError("unknown", f"There is no request {approval_id}.")
+
+    def voters(self, tenant: str) -> list[Voter]:
+        """Return the approvers in the configuration file who may vote in a tenant."""
+        people = _approvers(self._settings)
+        return [one.voter(tenant) for one in people if one.tenants is None or tenant in one.tenants]
 
     def packet(self, held: Held) -> Packet:
         return self.run(self.runtime.approvals.get(held.tenant, held.approval_id))
@@ -391,7 +389,7 @@ def opened_project(
         with asyncio.Runner() as runner:
             runner.run(runtime.__aenter__())
             try:
-                yield OpenedProject(runtime, runner)
+                yield OpenedProject(runtime, runner, settings)
             finally:
                 runner.run(runtime.__aexit__(None, None, None))
     except ApprovalError as error:
@@ -422,11 +420,14 @@ def _approver(settings: Settings, given: str | None) -> Approver:
     name = given or user_name("--as")
     from counterseal.proposal import folded
 
-    declared = {folded(one): (one, table) for one, table in settings.approvers.items()}
+    declared = {folded(one.name): one for one in _approvers(settings)}
     if folded(name) not in declared:
         _fail_undeclared(settings, name, named=given is not None)
-    known_as, table = declared[folded(name)]
-    return Approver(known_as, table.roles, table.tenants)
+    return declared[folded(name)]
+
+
+def _approvers(settings: Settings) -> list[Approver]:
+    return [Approver(name, one.roles, one.tenants) for name, one in settings.approvers.items()]
 
 
 def _fail_undeclared(settings: Settings, name: str, *, named: bool) -> NoReturn:
@@ -460,12 +461,14 @@ async def _requests(
 ) -> Sequence[ListedRequest]:
     from counterseal.views.approvals import approval_row
 
-    requests = await project.runtime.approvals.list(tenant, status=status, limit=limit)
-    return [ListedRequest(held.tenant, approval_row(project.runtime, held)) for held in requests]
+    runtime = project.runtime
+    requests = await runtime.approvals.list(tenant, status=status, limit=limit)
+    rows = [approval_row(runtime, held, others=project.voters(held.tenant)) for held in requests]
+    return [ListedRequest(held.tenant, row) for held, row in zip(requests, rows, strict=True)]
 
 
 def _entry(request: ListedRequest, now: float) -> Iterator[RenderableType]:
-    """Yield three lines: id and state, the consequence, the tool and who called it."""
+    """Yield lines: id and state, the consequence, the tool and its caller, a role still needed."""
     from rich.text import Text
 
     row = request.row
@@ -476,6 +479,8 @@ def _entry(request: ListedRequest, now: float) -> Iterator[RenderableType]:
     yield Text(f"{one_line(row.approval_id)}  {votes}, {_time_left(row, now)}", style="bold")
     yield paragraph(one_line(consequence), indent=4)
     yield paragraph(one_line(about), indent=4)
+    if row.needed:
+        yield paragraph(one_line(row.needed), indent=4)
 
 
 def _time_left(row: ApprovalRow, now: float) -> str:
@@ -507,13 +512,15 @@ def _show_before_vote(project: OpenedProject, packet: Packet, *, quiet: bool) ->
         note(_card(current(packet, now), now).rstrip())
 
 
-def _print_packet(packet: Packet, form: PacketFormat, now: float) -> None:
+def _print_packet(project: OpenedProject, packet: Packet, form: PacketFormat) -> None:
     from counterseal.approvals.packet_formats import html, markdown
-    from counterseal.views.approvals import approval_page, current
+    from counterseal.views.approvals import approval_page, current, needed
 
+    runtime, now = project.runtime, project.runtime.clock()
     shown = current(packet, now)
     if form is PacketFormat.JSON:
-        print_json(approval_page(shown))
+        role = needed(runtime, shown, project.voters(packet.tenant))
+        print_json(approval_page(shown, role))
     elif form is PacketFormat.TEXT:
         sys.stdout.write(_card(shown, now))
     else:
@@ -533,7 +540,8 @@ def _outcome(packet: Packet) -> str:
     if packet.status == "rejected":
         return _REJECTED
     if packet.status == "waiting":
-        return f"Your approval is on record: {packet.so_far}. {_missing(packet)} more needed."
+        more = f"{_missing(packet)} more needed. {packet.needed}".rstrip()
+        return f"Your approval is on record: {packet.so_far}. {more}"
     if packet.status != "approved":
         return f"Your vote is on record. The request is {shown_status(packet.status)}."
     if packet.demand.then.value == "execute":

@@ -72,7 +72,7 @@ class Approval(StrEnum):
     NEVER = "never"
     CONDITIONAL = "when risk or policy says so"
     ONE = "one approver"
-    TWO = "two approvers, not the requester"
+    TWO = "two approvers, one with the role compliance, not the requester"
 
     @property
     def approvers(self) -> int:

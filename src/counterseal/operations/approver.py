@@ -132,7 +132,7 @@ class Approvals:
                 raise _unreadable(error) from error
             if isinstance(vote, Objection):
                 await self._note_expiry(held, now)
-                raise ApprovalError(vote.value, vote.text)
+                raise ApprovalError(vote.value, vote.text_for(demand, votes_of(held)))
             if choice is Choice.APPROVE:
                 self._must_be_provable(held)
                 stopped = self.stop_reason(held.tenant, held.tool, held.version)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, PlainSerializer, WithJsonSchema
 
-from counterseal.accounts.users import Role
+from counterseal.accounts.users import Person, Role
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.terms import Choice, PendingApproval, Voter, may_vote
+from counterseal.approvals.terms import Choice, Voter, may_vote, missing_roles
 from counterseal.contract.effects import RiskClass
 from counterseal.ledger.records import DueKind, Held, HeldStatus
 from counterseal.operations.approver import ApprovalError
@@ -67,6 +67,7 @@ class ApprovalRow(RowModel):
     call_id: str
     approved: int = Field(description="Approvals so far.")
     approvers: int = Field(description="Approvals that are needed.")
+    needed: str = Field(description="Which role an approver must still have; empty if none.")
     stopped: str | None = Field(description="Why it cannot be approved now: its tool is stopped.")
     objection: str | None = Field(
         description="In a list for a person: why that person cannot decide it."
@@ -115,7 +116,10 @@ class ApprovalConditions(RowModel):
 
     approvers: int
     pattern: str
-    roles: list[list[str]]
+    roles: list[list[str]] = Field(description="Each approver has one role of each list.")
+    including: list[list[str]] = Field(
+        default=[], description="At least one of the approvers has one role of each list."
+    )
     expires_after: int
     then: str
     justification_required: bool
@@ -182,13 +186,17 @@ class ApprovalPage(RowModel):
     expires_at: _Second
     trace_id: str
     confirmation: str | None = Field(description="The text that an approver must type to approve.")
+    needed: str = Field(description="Which role an approver must still have; empty if none.")
     stopped: str | None = Field(
         None, description="Why it cannot be approved now: its tool is stopped."
     )
 
 
 def approval_row(
-    runtime: Runtime, held: Held, objection: Callable[[Packet], str | None] = lambda _: None
+    runtime: Runtime,
+    held: Held,
+    objection: Callable[[Packet], str | None] = lambda _: None,
+    others: Iterable[Voter] = (),
 ) -> ApprovalRow:
     """Return a held call as a row. `objection` says why a person cannot decide it.
 
@@ -219,6 +227,7 @@ def approval_row(
         call_id=held.call_id,
         approved=len(approved_by),
         approvers=held.approvers,
+        needed="" if packet is None or expired else needed(runtime, packet, others),
         stopped=runtime.approvals.stop_reason(held.tenant, held.tool, held.version)
         if waiting
         else None,
@@ -228,9 +237,29 @@ def approval_row(
     )
 
 
-def approval_page(packet: Packet, stopped: str | None = None) -> ApprovalPage:
+def approval_page(packet: Packet, needed: str, stopped: str | None = None) -> ApprovalPage:
     """Return a packet as a row, with the text that an approver must type."""
-    return ApprovalPage(**packet.record(), confirmation=confirmation(packet), stopped=stopped)
+    word = confirmation(packet)
+    return ApprovalPage(**packet.record(), confirmation=word, needed=needed, stopped=stopped)
+
+
+def needed(runtime: Runtime, packet: Packet, others: Iterable[Voter] = ()) -> str:
+    """Return which role is still needed, and if nobody has it: no user, and none of `others`."""
+    if not packet.needed:
+        return ""
+    tenant, now = packet.tenant, runtime.clock()
+    users = [one for one in runtime.registry.users if one.active]
+    people = [Person.of(user.name, tenant, user.tenants) for user in users]
+    voters = [*others, *(_voter(one) for one in people if one and one.may(Role.APPROVER))]
+    able = [one for one in voters if may_vote(packet.demand, packet.pending, one, now=now) is None]
+    held = frozenset[str]().union(*(one.roles for one in able))
+    if all(names & held for names in missing_roles(packet.demand, packet.votes)):
+        return packet.needed
+    return f"{packet.needed} Nobody who is known here and can approve it has that role."
+
+
+def _voter(person: Person) -> Voter:
+    return Voter(user=person.name, tenant=person.tenant, roles=person.roles)
 
 
 # --- one request ----------------------------------------------------------------------------------
@@ -333,7 +362,11 @@ class ApprovalViews(TenantSection):
     async def page(self, approval_id: str) -> ApprovalPage:
         """Return a request in full. NotFoundError; ApprovalError if it cannot be shown here."""
         packet = await self.packet(approval_id)
-        return approval_page(packet, self.stop_reason(packet))
+        return self.page_of(packet)
+
+    def page_of(self, packet: Packet) -> ApprovalPage:
+        """Return a packet with what else an approver has to know now."""
+        return approval_page(packet, needed(self.runtime, packet), self.stop_reason(packet))
 
     def stop_reason(self, packet: Packet) -> str | None:
         """Return why a waiting request cannot be approved now: its tool is stopped."""
@@ -355,16 +388,9 @@ class ApprovalViews(TenantSection):
         """Return a sentence that says why this person cannot vote; None if they can."""
         if not self.person.may(Role.APPROVER):
             return str(RoleRequiredError(Role.APPROVER))
-        request = PendingApproval(
-            tenant=packet.tenant,
-            agent=packet.agent,
-            user=packet.user,
-            expires_at=packet.expires_at,
-            votes=packet.votes,
-            decided=packet.status != HeldStatus.WAITING,
-        )
-        reason = may_vote(packet.demand, request, self._voter(), now=self.runtime.clock())
-        return None if reason is None else reason.text
+        now = self.runtime.clock()
+        reason = may_vote(packet.demand, packet.pending, _voter(self.person), now=now)
+        return None if reason is None else reason.text_for(packet.demand, packet.votes)
 
     async def decide(
         self,
@@ -386,7 +412,11 @@ class ApprovalViews(TenantSection):
                 packet = await self.runtime.approvals.get(self.tenant, approval_id)
                 _check_typed(packet, typed)
             decided = await self.runtime.approvals.decide(
-                approval_id, self._voter(), choice, comment=comment, justification=justification
+                approval_id,
+                _voter(self.person),
+                choice,
+                comment=comment,
+                justification=justification,
             )
         return None if decided is None else current(decided, self.runtime.clock())
 
@@ -398,10 +428,6 @@ class ApprovalViews(TenantSection):
             return current(packet, self.runtime.clock())
 
     # --- inside -----------------------------------------------------------------------------------
-
-    def _voter(self) -> Voter:
-        person = self.person
-        return Voter(user=person.name, tenant=person.tenant, roles=person.roles)
 
     async def _page(
         self, held_calls: AsyncGenerator[Held], wanted: _Filter, limit: int

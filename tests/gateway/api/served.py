@@ -35,7 +35,7 @@ PASSWORD = "correct horse battery"
 PEOPLE = {
     "vera": {"acme": ["viewer"]},
     "ada": {"acme": ["approver"]},
-    "bob": {"acme": ["approver"]},
+    "bob": {"acme": ["approver", "compliance"]},
     "olga": {"acme": ["operator"], "globex": ["viewer"]},
     "root": {"*": ["admin"]},
     "eve": {"globex": ["admin"]},

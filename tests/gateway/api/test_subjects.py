@@ -35,10 +35,14 @@ async def test_two_people_decide_on_something_critical_and_each_types_what_it_is
     vote = {"decision": "approve", "typed": "case:c_7"}
     first = await api.by_key("ada").post(f"{path}/decision", json=vote)
     assert (first.json()["status"], first.json()["votes"]["so_far"]) == ("waiting", "1 of 2")
+    assert first.json()["needed"] == "An approver with the role compliance is still needed."
+    assert first.json()["approval"]["including"] == [["compliance"]]
     twice = await api.by_key("ada").post(f"{path}/decision", json=vote)
     assert await code_of(twice, 409) == "already-decided"
+    without = await api.by_key("root").post(f"{path}/decision", json=vote)
+    assert "An approver with the role compliance is still needed." in without.text
     second = await api.by_key("bob").post(f"{path}/decision", json=vote)
-    assert second.json()["status"] == "approved"
+    assert (second.json()["status"], second.json()["needed"]) == ("approved", "")
     late = await api.by_key("root").post(f"{path}/decision", json={"decision": "reject"})
     assert await code_of(late, 409) == "already-decided"
 

@@ -60,7 +60,7 @@ SETTINGS = (
     '[tools]\npaths = ["tools.py"]\n[store]\nurl = "sqlite:///calls.db"\n'
     + "".join(map(GRANT.format, ("send_notice", "charge_card", "hand_over")))
     + '[approvers.ada]\nroles = ["cfo"]\n'
-    + '[approvers.ben]\nroles = ["finance-lead"]\ntenants = ["acme"]\n'
+    + '[approvers.ben]\nroles = ["finance-lead", "compliance"]\ntenants = ["acme"]\n'
     + '[approvers.cy]\ntenants = ["globex"]\n'
     + "[approvers.u_7]\n[approvers.clerk]\n"
 )
@@ -146,8 +146,20 @@ def test_list_says_what_waits_and_who_asks(approvals, held):
     assert lines[3].strip() == (
         "charge_card 2.1.0, CRITICAL_MUTATION, by clerk for u_7, tenant acme"
     )
-    assert lines[4].startswith(f"{second}  0 of 1 approved, ")
+    assert lines[4].strip() == "An approver with the role compliance is still needed."
+    assert lines[5].startswith(f"{second}  0 of 1 approved, ")
     assert max(map(len, lines)) <= 80
+
+
+def test_list_and_show_say_that_no_known_approver_has_the_role(approvals, held, write):
+    approval_id = held("charge_card", INVOICE)
+    nobody = "Nobody who is known here and can approve it has that role."
+    shown = ("show", approval_id, "--json")
+    assert nobody not in " ".join(approvals("list").stdout.split())
+    assert nobody not in approvals(*shown).stdout
+    write("counterseal.toml", SETTINGS.replace('"finance-lead", "compliance"', '"compliance"'))
+    assert nobody in " ".join(approvals("list").stdout.split()), "the contract asks for its own"
+    assert json.loads(approvals(*shown).stdout)["needed"].endswith(nobody)
 
 
 def test_list_puts_what_ends_first_at_the_top_and_leaves_out_what_is_over(approvals, held, run):
@@ -265,7 +277,10 @@ def test_approve_takes_two_people_where_two_are_asked(project, ask, approvals, h
     approval_id = held("charge_card", INVOICE)
     first = approvals("approve", approval_id, "--as", "ada", "--confirm", "charge_card")
     assert first.exit_code == 0
-    assert first.stdout == "Your approval is on record: 1 of 2. 1 more needed.\n"
+    assert first.stdout == (
+        "Your approval is on record: 1 of 2. 1 more needed."
+        " An approver with the role compliance is still needed.\n"
+    )
     words = ("approve", approval_id, "--as", "ben", "--confirm", "charge_card", "--json")
     second = approvals(*words)
     assert second.exit_code == 0
@@ -412,6 +427,14 @@ def test_a_person_who_is_not_declared_decides_nothing(approvals, held, write):
     write("counterseal.toml", SETTINGS[: SETTINGS.index("[approvers")])
     result = approvals("approve", approval_id, "--as", "ada", "--yes")
     assert (result.exit_code, "Declared" in result.stderr) == (2, False)
+
+
+@pytest.mark.parametrize("spelt", ["U_7", "\uff55_7", "u\u200b_7", "Clerk"])
+def test_requester_approves_under_no_other_spelling(approvals, held, spelt):
+    approval_id = held()
+    result = approvals("approve", approval_id, "--as", spelt, "--yes", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["why"]) == (1, "requester")
+    assert status(approvals, approval_id) == "waiting"
 
 
 @pytest.mark.slow

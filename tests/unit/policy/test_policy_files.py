@@ -76,6 +76,17 @@ def test_id_may_not_stand_in_two_files(write):
     assert str(first) in problem.message
 
 
+@pytest.mark.parametrize("name", ["default.critical", "asked", "nothing"])
+def test_overlay_lifts_no_question(write, name):
+    ask = {"id": "asked", "then": "require_approval", "reason": "So."}
+    lift = {"id": "lift", "then": "allow", "instead_of": [name], "reason": "The author says so."}
+    policy = write(json.dumps({"rules": [ask]}), "policy.json")
+    overlay = write(json.dumps({"server": "git", "rules": [lift]}), "git.json")
+    with pytest.raises(PolicyError, match="an overlay can't stand instead of other rules") as error:
+        Policy.load(policy, overlays={"git": overlay})
+    assert "Write the rule into a policy file of the project." in str(error.value)
+
+
 def test_id_of_a_default_rule_is_taken():
     rule = {"id": "default.meta", "then": "allow", "reason": "No."}
     assert "is already used" in problems(lambda: Policy.from_data({"rules": [rule]}))[0].message

@@ -2,8 +2,10 @@
 
 import pytest
 
+from counterseal.accounts import People
+from counterseal.accounts.users import Passwords
 from counterseal.operations.approver import ApprovalError
-from counterseal.views.approvals import approval_page, confirmation
+from counterseal.views.approvals import confirmation
 from counterseal.views.base import NotFoundError, RoleRequiredError
 
 
@@ -59,7 +61,7 @@ async def test_what_is_critical_is_not_approved_without_typing_its_target(office
     seen = await office.call("wipe")
     view = office.view("approver", name="bea")
     packet = await view.approvals.packet(seen.approval_id)
-    assert confirmation(packet) == approval_page(packet).confirmation == "case:1"
+    assert confirmation(packet) == view.approvals.page_of(packet).confirmation == "case:1"
     with pytest.raises(ApprovalError, match="case:1") as refused:
         await view.approvals.decide(seen.approval_id, "approve", typed=typed)
     assert refused.value.why == "typed"
@@ -68,12 +70,46 @@ async def test_what_is_critical_is_not_approved_without_typing_its_target(office
 
 async def test_two_people_who_type_the_target_approve_it(office):
     seen = await office.call("wipe")
-    for name in ("bea", "cid"):
-        view = office.view("approver", name=name)
+    for name, role in (("bea", "approver"), ("cid", "compliance")):
+        view = office.view("approver", role, name=name)
         packet = await view.approvals.decide(
             seen.approval_id, "approve", typed=" case:1 ", comment="ok"
         )
     assert (packet.status, packet.so_far) == ("approved", "2 of 2")
+
+
+@pytest.mark.parametrize(
+    ("name", "tenants", "active", "known"),
+    [
+        ("cid", {"acme": ["approver", "compliance"]}, True, True),
+        ("cid", {"acme": ["approver"], "*": ["compliance"]}, True, True),
+        ("cid", {"acme": ["approver", "compliance"]}, False, False),
+        ("cid", {"zeta": ["approver", "compliance"]}, True, False),
+        ("cid", {"acme": ["compliance"]}, True, False),
+        ("cid", {"acme": ["approver"]}, True, False),
+        ("u_1", {"acme": ["approver", "compliance"]}, True, False),  # the requester
+    ],
+)
+async def test_role_that_nobody_known_could_approve_with_is_named(
+    office, name, tenants, active, known
+):
+    passwords = Passwords(time_cost=1, memory_kib=8)
+    accounts = People(office.runtime, passwords=passwords).accounts("root")
+    await accounts.add(name, "correct horse battery", tenants, reason="x")
+    if not active:
+        await accounts.set_active(name, active=False, reason="x")
+    seen = await office.call("wipe")
+    view = office.view("approver", name="bea")
+    (row,) = (await view.approvals.search()).items
+    page = await view.approvals.page(seen.approval_id)
+    nobody = " Nobody who is known here and can approve it has that role."
+    said = "An approver with the role compliance is still needed."
+    assert row.needed == page.needed == said + ("" if known else nobody)
+    assert page.approval.including == [["compliance"]]
+    voted = await office.view("approver", "compliance", name="dee").approvals.decide(
+        seen.approval_id, "approve", typed="case:1"
+    )
+    assert view.approvals.page_of(voted).needed == ""
 
 
 async def test_a_rejection_needs_no_typed_confirmation(office):

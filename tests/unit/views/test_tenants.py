@@ -144,6 +144,7 @@ NO_ID = {
     "approvals.count",
     "approvals.failure",
     "approvals.stop_reason",
+    "approvals.page_of",
     "attention.count",
     "calls.with_approval",
     "calls.search",

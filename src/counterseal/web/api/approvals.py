@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
 from counterseal.contract.effects import RiskClass
-from counterseal.views.approvals import ApprovalPage, ApprovalRow, approval_page
+from counterseal.views.approvals import ApprovalPage, ApprovalRow
 from counterseal.views.attention import AttentionRow
 from counterseal.views.base import JsonObject, Page
 from counterseal.web.api.dependencies import (
@@ -86,7 +86,7 @@ async def wait_for_approval(
         await caller.view.approvals.wait(approval_id, seconds)
         return await _own_row(caller, approval_id)
     packet = await caller.view.approvals.wait(approval_id, seconds)
-    return approval_page(packet, caller.view.approvals.stop_reason(packet))
+    return caller.view.approvals.page_of(packet)
 
 
 async def _own_row(caller: CallerView, approval_id: str) -> ApprovalRow:
@@ -105,7 +105,7 @@ async def decide(view: ForPeople, approval_id: str, vote: VoteBody) -> ApprovalP
         justification=vote.justification,
         typed=vote.typed,
     )
-    return None if packet is None else approval_page(packet)
+    return None if packet is None else view.approvals.page_of(packet)
 
 
 # --- needs attention: on the wire the list is called `concerns` -----------------------------------

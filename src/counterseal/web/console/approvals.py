@@ -136,6 +136,7 @@ async def _request_page(request: PageRequest, error: ApprovalError | None = None
         card=packet_card(packet, now=request.state.clock()),
         objection=_objection(request, packet),
         stopped=request.view.approvals.stop_reason(packet),
+        needed=row.needed,
         **await _outcome(request, row, packet),
         word=confirmation(packet),
         progress=_progress(packet),
@@ -221,7 +222,7 @@ def _next_step(row: ApprovalRow, packet: Packet | None) -> str:
     match row.status:
         case "waiting":
             people = "one more approval is" if missing == 1 else f"{missing} more approvals are"
-            return f"Nothing is executed yet: {people} needed."
+            return f"Nothing is executed yet: {people} needed. {row.needed}".rstrip()
         case "approved" if packet is not None and packet.demand.then is Then.EXECUTE:
             return "The call is being executed, exactly as shown."
         case "approved":

@@ -105,7 +105,7 @@ STATUSES: Final[Mapping[str, tuple[str, str]]] = {
     "spent": ("executed", "Approved, and its call was executed"),
     "rejected": ("rejected", "Rejected by an approver"),
     "expired": ("expired", "Not decided in time"),
-    "void": ("void", "Approved, but the target changed before the call was executed"),
+    "void": ("void", "Approved, but the target or the terms changed before the call was executed"),
 }
 """A word and a meaning for each status of an approval. `spent` is the stored name of executed."""
 
