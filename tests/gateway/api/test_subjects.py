@@ -148,7 +148,8 @@ async def test_a_kill_stops_one_thing(api):
 
 
 async def test_what_all_tenants_share_takes_a_role_for_all_of_them(api):
-    answer = await api.by_key("olga").post("/v1/kills", json={"tool": "add", "reason": "x"})
+    body = {"tool": "add", "everywhere": True, "reason": "x"}
+    answer = await api.by_key("olga").post("/v1/kills", json=body)
     assert await code_of(answer, 403) == "role-required"
     assert "all tenants" in answer.json()["detail"]
 
