@@ -1,6 +1,6 @@
 """The formats of secrets: a table by vendor, and the names that tell of a secret.
 
-`FORMATS` was written from the vendors' documentation, which the last column names. A format is
+`FORMATS` holds the token formats of vendors; the last column names the vendor's site. A format is
 found wherever it stands, because its prefix or its form gives it away. `telling` judges names,
 and `looks_random` the values for which a name alone is not enough.
 """
