@@ -59,8 +59,10 @@ class Lane:
             self._observer = await self._opened()
             self._left = _ROUNDS
         self._left -= 1
-        self.workers = [worker for worker in self.workers if worker.alive]
-        del self.workers[3:]
+        live = [worker for worker in self.workers if worker.alive]
+        self.workers = live[:3]
+        for surplus in live[3:]:
+            await surplus.kill()
         while len(self.workers) < 3:
             await self.replace()
         for worker in self.workers:
