@@ -42,7 +42,7 @@ class Lane:
         self._nursery = nursery
         self._new_database = new_database
         self._observer: Worker | None = None
-        self._spare: asyncio.Task[Worker] | None = None
+        self._spares: list[asyncio.Task[Worker]] = []
         self._left = 0
 
     @property
@@ -70,10 +70,14 @@ class Lane:
 
     async def replace(self) -> Worker:
         """Another worker, for one that is gone: a spare that is warm already."""
-        spare, self._spare = self._spare, None
-        worker = await (spare or asyncio.create_task(self._opened()))
-        if self._spare is None:
-            self._spare = asyncio.create_task(self._opened())
+        spare = self._spares.pop() if self._spares else asyncio.create_task(self._opened())
+        try:
+            worker = await asyncio.shield(spare)
+        except asyncio.CancelledError:  # the round has ended; its worker serves the next one
+            self._spares.append(spare)
+            raise
+        if not self._spares:
+            self._spares.append(asyncio.create_task(self._opened()))
         self.workers.append(worker)
         return worker
 
@@ -115,9 +119,9 @@ class Lane:
         self._left = 0
 
     async def close(self) -> None:
-        """End all workers of this database, also the one that is about to be born."""
-        spare, self._spare = self._spare, None
-        if spare is not None:
+        """End all workers of this database, also those that are about to start."""
+        spares, self._spares = self._spares, []
+        for spare in spares:
             with suppress(Gone, RuntimeError):
                 self.workers.append(await spare)
         for worker in (*self.workers, self._observer):
