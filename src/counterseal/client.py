@@ -48,7 +48,6 @@ __all__ = ["Client", "ProblemError"]
 T = TypeVar("T", bound=BaseModel)
 Query = Mapping[str, Any]
 
-_BUSY: Final = (429, 503)
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Failures after which a request can't have arrived."""
 _MAX_PAUSE: Final = 30.0
@@ -140,7 +139,10 @@ class Client:
     async def observation(
         self, *, call_id: str | None = None, key: str | None = None, tool: str | None = None
     ) -> Observation:
-        """Return the observation of an earlier call. With `tool`, `key` is as it was sent."""
+        """Return the observation of an earlier call.
+
+        `key` is the ledger's key; with `tool`, it is the Idempotency-Key that was sent.
+        """
         query = {"call_id": call_id, "key": key, "tool": tool}
         return _observation(await self.get("/v1/observations", query))
 
@@ -215,7 +217,9 @@ class Client:
             else:
                 if response.is_success or _carries_observation(response):
                     return response
-                if response.status_code not in _BUSY or tries >= self._retries:
+                # Before a 503 the store may have taken the change.
+                busy = response.status_code == 429 or (response.status_code == 503 and repeatable)
+                if not busy or tries >= self._retries:
                     raise _problem(response)
                 seconds = _pause_after(response, tries)
             tries += 1
@@ -255,7 +259,7 @@ class ApprovalRequests(_Requests):
         return _APPROVAL.validate_python(approval)
 
     async def wait(self, approval_id: str, seconds: float = 30.0) -> ApprovalPage | ApprovalRow:
-        """Return an approval once it is decided, or after so many seconds, 30 at most."""
+        """Return an approval once it is decided, or after `seconds`, 30 at most."""
         path = f"/v1/approvals/{_segment(approval_id)}/wait"
         approval = await self._client.get(path, {"seconds": min(seconds, 30.0)})
         return _APPROVAL.validate_python(approval)
@@ -418,7 +422,10 @@ def _problem(response: httpx.Response) -> ProblemError:
     try:
         return ProblemError(ProblemBody.model_validate(response.json()))
     except ValueError:
-        detail = f"the server answered {response.status_code}, but not as this API does"
+        detail = (
+            f"the server answered {response.status_code}, but not as this API does; "
+            "check that the URL is that of a Counterseal gateway"
+        )
         return ProblemError(_own_problem("unknown-answer", detail, response.status_code))
 
 
@@ -427,6 +434,7 @@ def _unreachable(error: httpx.TransportError) -> ProblemError:
 
 
 def _own_problem(code: str, detail: str, status: int) -> ProblemBody:
+    retryable = status in (0, 429) or status >= 500
     return ProblemBody(
         type=f"urn:counterseal:problem:{code}",
         title="The server can't be used",
@@ -436,8 +444,8 @@ def _own_problem(code: str, detail: str, status: int) -> ProblemBody:
         param=None,
         where=None,
         repairable=False,
-        retryable=True,
-        next_action="retry_later",
+        retryable=retryable,
+        next_action="retry_later" if retryable else "stop",
         request_id="",
         errors=[],
         role=None,

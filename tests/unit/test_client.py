@@ -235,6 +235,21 @@ async def test_what_may_have_been_done_is_not_done_again(wired):
     assert len(wired.paused) == 1
 
 
+async def test_a_change_is_not_sent_again_after_a_503_because_the_store_may_hold_it(wired):
+    async with wired.client("root") as root:
+        kill = await root.kills.kill(reason="x", tool="add")
+        for work in (
+            lambda: root.kills.kill(reason="y", tool="note"),
+            lambda: root.kills.restore(kill.id, reason="y"),
+        ):
+            wired.way.first, wired.way.asked = [busy(503)], []
+            with pytest.raises(ProblemError) as found:
+                await work()
+            assert (found.value.status, len(wired.way.asked)) == (503, 1)
+        wired.way.first = [busy(429)]
+        await root.kills.restore(kill.id, reason="a 429 was refused before anything was done")
+
+
 async def test_patience_ends(wired):
     wired.way.first = [busy() for _ in range(9)]
     async with wired.client("vera", retries=2) as vera:
@@ -244,12 +259,14 @@ async def test_patience_ends(wired):
     assert len(wired.way.asked) == 3
 
 
-async def test_an_answer_that_is_not_of_this_api_is_called_one(wired):
-    wired.way.first = [httpx.Response(502, text="<html>a proxy's</html>")]
+@pytest.mark.parametrize(("status", "retryable"), [(502, True), (404, False), (307, False)])
+async def test_an_answer_that_is_not_of_this_api_is_called_one(wired, status, retryable):
+    wired.way.first = [httpx.Response(status, text="<html>a proxy's</html>")]
     async with wired.client("vera") as vera:
-        with pytest.raises(ProblemError) as found:
+        with pytest.raises(ProblemError, match="check that the URL is that of a") as found:
             await vera.me()
-    assert (found.value.status, found.value.code) == (502, "unknown-answer")
+    assert (found.value.status, found.value.code) == (status, "unknown-answer")
+    assert found.value.retryable is retryable
 
 
 async def test_a_credential_follows_no_redirect(wired):
