@@ -93,7 +93,7 @@ def _freeze(value: Any, path: tuple[str | int, ...], depth: int) -> Any:
 
 
 def _double(value: int, path: tuple[str | int, ...]) -> float:
-    """Return a large integer as the double that holds it. ValueError if none does."""
+    """Return a large integer as the double that holds it. Raises ValueError if none does."""
     try:
         double = float(value)
     except OverflowError:
@@ -143,7 +143,7 @@ def thaw(value: Any) -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """Return the RFC 8785 form. ValueError for values that can't be hashed safely.
+    """Return the RFC 8785 form. Raises ValueError for values that can't be hashed safely.
 
     Equal numbers have one form and others never share one: an integer beyond ±(2^53 - 1) is written
     as the double that holds it, and refused if none does.

@@ -45,7 +45,7 @@ class Path(StrEnum):
     """The four ways to go on after a failure. A response points to one of them at most."""
 
     RETRY = "retry"
-    """The same payload again, later: the cause is outside."""
+    """Send the same payload again, later: the cause is outside the call."""
     REPAIR = "repair"
     """Another payload for the same purpose: the cause is the proposal."""
     REPLAN = "replan"

@@ -1,7 +1,7 @@
 """Exceptions of the package, and `Problem`, the record that most of them carry.
 
 Exceptions are for bugs, outages and refused declarations. A refused *proposal* is never an
-exception: it is a decision, and comes back as an observation.
+exception: it is a decision, and comes back as an observation. The most important ones:
 
     CountersealError
     ├── ContractError      a contract is refused; `.problems` lists everything that is wrong with it
@@ -28,6 +28,8 @@ exception: it is a decision, and comes back as an observation.
     ├── TemplateError      (contract.fill) a template refers to a value that does not exist
     ├── KeysError          (keys) a key, or the folder of keys, can't be used
     ├── VaultError         (vault) a stored value can't be decrypted
+    ├── ApprovalError      (operations.approver) a vote is refused; `.why` is the cause
+    ├── LockError          (contract.sources.mcp.lock) the lock file can't be read or written
     ├── TokenError         (approvals.tokens) an approval token is refused; `.why` is the cause
     └── UnknownNameError   (contract.formats) no tool has this name at the provider
 """
@@ -207,7 +209,8 @@ class IsolationError(CountersealError):
 
 
 class StoreError(CountersealError):
-    """The store can't be opened, read or written. The failed operation wrote nothing.
+    """The store can't be opened, read or written.
 
-    The message names the store, the cause and the fix; it never shows stored values.
+    The failed operation wrote nothing, or it is not known whether it did. The message names the
+    store, the cause and the fix; it never shows stored values.
     """

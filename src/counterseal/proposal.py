@@ -178,7 +178,7 @@ class System(Principal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What a model asks for: a tool and arguments, as they came. It carries no authority.
+    """A call that a model asks for: tool and arguments, as they came. It carries no authority.
 
     Arguments and approval are left out of `repr`: one may hold personal data, the other is a
     credential, and proposals end up in logs.
@@ -195,8 +195,8 @@ class Proposal:
     workflow_id: str | None = None
     conversation_id: str | None = None
     session_id: str | None = None
-    """What the call belongs to at the caller's: on every event of the call, and searched for. Only
-    the workflow is part of a derived key."""
+    """The caller's ids of what the call belongs to: on every event of the call, and searched for.
+    Only the workflow is part of a derived key."""
     operation_id: str | None = None
     approval: str | None = field(default=None, repr=False)
     """An approval token, passed on by the caller; a model never sees one."""

@@ -30,7 +30,7 @@ _NOTE: Final = (
 
 
 class Submitter(Protocol):
-    """What a loop needs of the runtime."""
+    """The part of the runtime that a repair loop uses."""
 
     async def submit(self, proposal: Proposal, principal: Principal) -> Observation: ...
 

@@ -37,7 +37,7 @@ class RunError(CountersealError):
 
 
 class RunServices(Protocol):
-    """What a run needs of the runtime."""
+    """The part of the runtime that a run uses."""
 
     store: Store
     registry: Registry
@@ -172,7 +172,7 @@ def _moment(deadline: Any) -> float:
 
 
 def check_settings(run: RunRecord, settings: Mapping[str, Any]) -> RunRecord:
-    """Return the run. RunError if it was opened with other settings than these."""
+    """Return the run. Raises RunError if it was opened with other settings than these."""
     for name, value in settings.items():
         if getattr(run, name) != value:
             raise RunError(

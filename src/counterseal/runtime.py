@@ -326,7 +326,7 @@ class Runtime:
         budgets: Budgets | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Open a run, or return it if it is open. RunError if it was opened with other settings."""
+        """Open or return a run. Raises RunError if it was opened with other settings."""
         settings = settings_of(
             objective=objective,
             allowed_tools=allowed_tools,

@@ -70,7 +70,7 @@ _METHODS: Final = {"resource": "resources/read", "prompt": "prompts/get"}
 
 
 class Finished(NamedTuple):
-    """What a span says about an answered call."""
+    """The attributes of an answered call's span."""
 
     tenant: str
     tool: str

@@ -65,7 +65,7 @@ class OtherField(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packet:
-    """What an approver reads and decides on."""
+    """The page that an approver reads and decides on."""
 
     approval_id: str
     trace_id: str
@@ -134,7 +134,7 @@ class Packet:
 
     @property
     def pending(self) -> PendingApproval:
-        """What voting depends on."""
+        """Return the parts of the packet that voting depends on."""
         return PendingApproval(
             tenant=self.tenant,
             agent=self.agent,

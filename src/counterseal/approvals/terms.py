@@ -1,4 +1,4 @@
-"""What an approval requires, who may vote on it, and the result of the votes.
+"""The requirements of an approval, who may vote on it, and the result of the votes.
 
 `Terms` are what one contract or rule asks for; a field that it leaves open is None. `strictest`
 combines several: the most people, every set of roles, the shortest time, the strictest pattern. No
@@ -30,7 +30,7 @@ _DATA_RANKS: Final = {data: rank for rank, data in enumerate(DataClassification)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What one contract or rule requires of an approval. None: no requirement."""
+    """The requirements of one contract or rule for an approval. None: no requirement."""
 
     approvers: int = 1
     pattern: Pattern | None = None

@@ -87,7 +87,10 @@ class Settings(Table):
         for name in approvers:
             other = first.setdefault(folded(name), name)
             if other != name:
-                raise ValueError(f"{other!r} and {name!r} are one person; keep one of them")
+                raise ValueError(
+                    f"{other!r} and {name!r} differ only in case, width or invisible characters, "
+                    "so they name one person; keep one"
+                )
         return approvers
 
     _file: Path = PrivateAttr(default=Path(FILE_NAME))

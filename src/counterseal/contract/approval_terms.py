@@ -37,7 +37,7 @@ _RANKS = {pattern: rank for rank, pattern in enumerate(Pattern)}
 
 
 class Then(StrEnum):
-    """What happens after an approval."""
+    """The step after an approval."""
 
     EXECUTE = "execute"
     """A worker executes the held call at once."""

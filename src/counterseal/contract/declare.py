@@ -65,7 +65,7 @@ R = TypeVar("R")
 
 
 class ToolOptions(TypedDict, total=False):
-    """What `@tool` takes.
+    """The parameters of `@tool`.
 
     The first group are short names for fields of the sections; whole sections can be given too, and
     every other name is the contract's own.

@@ -187,7 +187,7 @@ _FIELDS: dict[Compatibility, str] = {
     # twice.
     _BREAKING: "identity.name business_key",
 }
-"""What a change of a field means, where it always means the same."""
+"""Fields whose change always means the same, and that meaning."""
 
 _SAFEGUARDS = (
     "transactional.confirmation_required transactional.post_action_verification_required "

@@ -1,4 +1,4 @@
-"""What follows from a tool's effect: two small tables, and the defaults that come from them.
+"""The consequences of a tool's effect: two small tables, and the defaults from them.
 
 An *effect* says what kind of action a tool takes; it settles the risk class that the tool starts
 from, whether its output may be trusted, and whether an agent may see it at all. A *risk class* says

@@ -26,7 +26,7 @@ class LoadedContract:
 
 
 def read_contracts(path: str | Path) -> tuple[LoadedContract, ...]:
-    """Return every contract of a file with its problems. ContractError if it is unreadable."""
+    """Return a file's contracts with their problems. Raises ContractError if it is unreadable."""
     file = read_document(path)
     if isinstance(file.data, list):
         items = [(f"/{i}", item) for i, item in enumerate(file.data)]

@@ -43,7 +43,7 @@ class TemplateError(CountersealError):
 
 
 def references(template: Any) -> Iterator[ValueReference]:
-    """Yield every reference of a template. TemplateError for a text that can't be parsed."""
+    """Yield every reference of a template. Raises TemplateError for a text that can't be parsed."""
     for _, text in texts(template):
         for placeholder in _parse(text).placeholders:
             yield _reference(placeholder)
@@ -251,7 +251,7 @@ def compensation_arguments(
     """Return the arguments with which `undo` reverses a call of `contract`.
 
     Arguments that `compensation` does not name are taken by name from the output, else from the
-    call's arguments. TemplateError if a required one is in neither.
+    call's arguments. Raises TemplateError if a required one is in neither.
     """
     given = contract.compensation or {}
     schema = undo.affordance.input_schema

@@ -122,7 +122,7 @@ class KeepReads(StrEnum):
 
 
 class OnUnknown(StrEnum):
-    """What to do about an execution whose outcome is unknown."""
+    """The way to settle an execution whose outcome is unknown."""
 
     RETRY_SAME_KEY = "retry_same_key"
     READ_BACK = "read_back"

@@ -92,7 +92,7 @@ class Spends(BaseModel):
     """The three letters of a currency, or a JSON Pointer to them in the arguments."""
 
     def of(self, arguments: Mapping[str, Any]) -> Amount:
-        """Return what a call with these arguments spends. AmountError if that is not clear."""
+        """Return what a call with these arguments spends. Raises AmountError if that is unclear."""
         currency = self.currency
         if currency.startswith("/"):
             currency = at(arguments, self.currency)
@@ -115,7 +115,7 @@ class Spends(BaseModel):
 
 
 def decimal(value: Any) -> Decimal:
-    """Return a JSON number or a decimal text exactly as it is written. ValueError."""
+    """Return a JSON number or a decimal text exactly as it is written. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise ValueError("not a number")
     if isinstance(value, str) and _DECIMAL.fullmatch(value) is None:

@@ -1,4 +1,4 @@
-"""What a tool can return besides plain data: `Partial` for unfinished work, `Blocks` for media.
+"""Return values of tools besides plain data: `Partial` for unfinished work, `Blocks` for media.
 
 Blocks are texts, images, audio and documents in MCP's form: one object with the list `content`.
 MCP clients receive the blocks as blocks; a model reads their texts as data, like any other output.

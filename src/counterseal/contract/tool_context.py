@@ -1,4 +1,4 @@
-"""What a tool receives besides its arguments, and how its output changes run state.
+"""Values that a tool receives besides its arguments, and how its output changes run state.
 
 `ConfigParam`, `StateRead` and `StateEffect` are the records that a contract declares. `Config`,
 `State`, `Secret` and the type `Context` mark a parameter of a typed function: a marked parameter is
@@ -137,7 +137,8 @@ class UnusableConfigError(ValueError):
 def config_as_json(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return config as JSON, for CEL checks, approvals and events.
 
-    Objects are shown by the name of their type. UnusableConfigError for a value without JSON form.
+    Objects are shown by the name of their type. Raises UnusableConfigError for a value without JSON
+    form.
     """
     return {key: _shown(key, value) for key, value in config.items()}
 
@@ -299,7 +300,7 @@ class ToolFiles(Protocol):
 
 
 class Services(Protocol):
-    """What the executor provides to a tool during one call. Each part is made on first use."""
+    """The executor's services for a tool during one call. Each part is made on first use."""
 
     cancelled: bool
 

@@ -94,7 +94,7 @@ TOO_LATE: Final[ContextVar[Callable[[], str]]] = ContextVar("counterseal_too_lat
 
 
 class Provision(NamedTuple):
-    """What the executor provides to every call of one tool."""
+    """The executor's parts for every call of one tool."""
 
     tool: str
     egress: Egress

@@ -461,7 +461,7 @@ class Clients:
     def sync_client(
         self, egress: Egress, too_late: TooLate = str, *, seconds: float
     ) -> httpx.Client:
-        """Return a client for one call in a thread; its requests end in so many seconds."""
+        """Return a client for one call in a thread; its requests end in `seconds`."""
         with self._lock:
             if self._portal is None:
                 self._portal = self._stop.enter_context(start_blocking_portal())

@@ -1,8 +1,9 @@
 """`tools/call`: from an MCP request to a proposal, and from its observation to a result.
 
-A refusal or mistake is an error of the tool and never of the protocol: the model reads what is
-wrong and what to do next, and a program finds the same under `_meta`. The principal is known
-before this begins; nothing that a model wrote can change it.
+A refused call is an error of the tool: the model reads what is wrong and what to do next, and a
+program finds the same under `_meta`. Only a malformed `_meta`, or a client that lacks a needed
+capability, is an error of the protocol. The principal is known before this begins; nothing that a
+model wrote can change it.
 
 A call that a person has to approve waits for a while. The client is shown a link to the request for
 approval; its answer means "go on", never "approved". The approver signs in at the link, or uses the
@@ -54,7 +55,8 @@ RUN: Final = "counterseal/run_id"
 KEY: Final = "counterseal/idempotency_key"
 OPERATION: Final = "counterseal/operation_id"
 TOKENS: Final = "counterseal/tokens"
-"""Keys of `_meta` with which a client can describe its call; the caller's own ids are others."""
+"""Keys of `_meta` with which a client can describe its call. The caller's own ids have further
+keys: `counterseal/NAME` for each of `CALLER_IDS`."""
 RAW_ARGUMENTS: Final[ContextVar[Any]] = ContextVar("counterseal_raw_arguments", default=None)
 """Arguments that are no object: the first gate refuses them, not the protocol."""
 _QUESTION: Final = "approval"
@@ -129,7 +131,7 @@ class ToolCalls:
             await self._ended.wait()
 
     async def close(self) -> None:
-        """End the calls whose clients are looking for answers."""
+        """Cancel parked calls."""
         await self._parked.close()
 
     # --- rounds -----------------------------------------------------------------------------------
@@ -288,7 +290,7 @@ def _input_required(requests: Mapping[str, Any], state: Mapping[str, Any]) -> di
 
 
 def _missing_capability(capability: str) -> MCPError:
-    """Return the error of 2026-07-28 for a client that lacks a capability."""
+    """Return the error for an MCP 2026-07-28 client that lacks a capability."""
     name, _, part = capability.partition(".")
     return MCPError(
         code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -340,7 +342,7 @@ class ApprovalWait:
     async def show_question(
         self, client: CallClient, observation: Observation, principal: Principal
     ) -> bool:
-        """Show the question to a client of 2025-11-25. Return True if a decision may be there."""
+        """Show the question to an MCP 2025-11-25 client. Return True if a decision may be there."""
         params = dict(await self.question(client, observation, principal))
         if params["mode"] == "url":
             params["elicitationId"] = observation.approval_id
@@ -363,7 +365,7 @@ class ApprovalWait:
     async def wait_for_decision(
         self, approval_id: str | None, principal: Principal, seconds: float | None = None
     ) -> bool:
-        """Wait for a decision. Return False if there is none after so many seconds."""
+        """Wait for a decision. Return False if there is none after `seconds`."""
         limit = self.seconds if seconds is None else seconds
         try:
             packet = await self._runtime.approvals.wait(principal.tenant, approval_id or "", limit)
@@ -378,7 +380,7 @@ class ApprovalWait:
 FACTS: Final = "counterseal/observation"
 """The key in a result's `_meta` under which a program finds the facts of its call."""
 COMPLETE: Final = {"resultType": "complete"}
-"""Part of every result of 2026-07-28; the SDK removes it for older clients."""
+"""Part of every result in MCP 2026-07-28; the SDK removes it for older clients."""
 
 
 def tool_result(

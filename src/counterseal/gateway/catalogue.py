@@ -1,8 +1,8 @@
 """The tools that a caller may see, as entries of `tools/list`, and notifications of changes.
 
 An entry is made once for each contract. The registry decides which entries a caller gets. A client
-is notified only of changes that it may see: on its connection in 2025-11-25, on streams that it
-opens for it in 2026-07-28.
+is notified only of changes that it may see: in MCP 2025-11-25 on its connection, in MCP 2026-07-28
+on streams that it opens for notifications.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ _SEND_SECONDS: Final = 5.0
 
 @dataclass(eq=False, kw_only=True)
 class ClientConnection:
-    """A connection of 2025-11-25, from its first notification to its end."""
+    """An MCP 2025-11-25 connection, from its first notification to its end."""
 
     params: types.InitializeRequestParams
     """The client's part of the handshake. The SDK has one such object for each connection."""
@@ -143,7 +143,7 @@ class ClientConnection:
 
 @dataclass(eq=False)
 class _Streams:
-    """All streams of one principal, of 2026-07-28."""
+    """All MCP 2026-07-28 streams of one principal."""
 
     bus: InMemorySubscriptionBus
     handler: ListenHandler
@@ -163,7 +163,7 @@ class Notifications:
     # --- clients ----------------------------------------------------------------------------------
 
     def connection(self, ctx: ServerRequestContext[Any, Any]) -> ClientConnection | None:
-        """Return the connection of 2025-11-25 that a request came over."""
+        """Return the MCP 2025-11-25 connection that a request came over."""
         return self._connections.get(id(ctx.session.client_params))
 
     @contextmanager
@@ -193,7 +193,7 @@ class Notifications:
         params: types.SubscriptionsListenRequestParams,
         principal: Principal,
     ) -> types.SubscriptionsListenResult:
-        """Serve one stream of a client of 2026-07-28 until one of the two ends it."""
+        """Serve one stream of an MCP 2026-07-28 client until the client or the server ends it."""
         streams = self._streams.get(principal)
         if streams is None:
             bus = InMemorySubscriptionBus()

@@ -1,8 +1,9 @@
 """Questions to the client in front of a call, and calls that wait for the answers.
 
-A client of 2025-11-25 is sent a request and answers it. A client of 2026-07-28 can't be sent any:
-its call is parked, the client gets the questions as a result, and calls again with the answers. A
-parked call is held by this process, for the principal that made it, and at most until its deadline.
+An MCP 2025-11-25 client is sent a request and answers it. An MCP 2026-07-28 client can't be sent
+any: its call is parked, the client gets the questions as a result, and calls again with the
+answers. A parked call is held by this process, for the principal that made it, and at most until
+its deadline.
 """
 
 from __future__ import annotations

@@ -225,9 +225,8 @@ class UpstreamResources:
         except CountersealError as error:
             _log.warning("upstream %s: %s failed: %s", server, method, error)
             runtime.store.note(event._replace(body={"failed": type(error).__name__}))
-            raise MCPError(
-                types.INTERNAL_ERROR, f"DEPENDENCY_UNAVAILABLE: the upstream did not do {method}"
-            ) from None
+            message = f"upstream {server} could not answer {method}; try again later"
+            raise MCPError(types.INTERNAL_ERROR, f"DEPENDENCY_UNAVAILABLE: {message}") from None
         runtime.store.note(event)
         return result
 

@@ -1,7 +1,7 @@
 """The MCP server: which part of the gateway answers which request.
 
-It is the SDK's low-level server with our handlers, for both revisions. A handler finds out the
-caller, and hands over to the part that knows the answer; no rule is decided here.
+It is the SDK's low-level server with our handlers, for MCP 2025-11-25 and 2026-07-28. A handler
+finds out the caller, and hands over to the part that knows the answer; no rule is decided here.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class McpServer:
     # --- middleware -------------------------------------------------------------------------------
 
     async def _keep_connection(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
-        """Notify a connection of 2025-11-25 of changes for as long as it lasts.
+        """Notify an MCP 2025-11-25 connection of changes for as long as it lasts.
 
         The SDK runs each notification in a task of its connection, and cancels the task when the
         connection ends. So this one waits for that, after the span of the notification has ended.
@@ -264,7 +264,7 @@ class McpServer:
         return types.EmptyResult()
 
     def _log_level(self, ctx: Ctx) -> str:
-        """Return the least level of log messages that a client of 2025-11-25 wants."""
+        """Return the least level of log messages that an MCP 2025-11-25 client wants."""
         connection = self.notifications.connection(ctx)
         return LEVELS[0] if connection is None else connection.log_level
 

@@ -1,9 +1,9 @@
 """The tools of upstreams under contract: which of them may be used, and under which names.
 
 A tool is registered from its pin in the lock file, so the tools of an upstream that is down stay
-known. New and changed tools are quarantined until a person accepts them, which every process reads
-in the lock file. Beside that, a connection sends no call for a tool that it has not listed exactly
-as it was accepted.
+known. New and changed tools are quarantined until a person accepts them. Every process reads the
+accepted definitions in the lock file. Beside that, a connection sends no call for a tool that the
+upstream has not listed exactly as it was accepted.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     unknown_since: float | None = None
     """Since when its outcome is unknown."""
     observation: Mapping[str, Any] | None = None
-    """What came of it, once it is known, as `observation.observation.stored` writes it."""
+    """The result, once it is known, as `observation.observation.stored` writes it."""
     worker: str | None = None
     """The worker that executes it; None when there is none."""
     looks: int = 0

@@ -62,7 +62,7 @@ class Budgets:
 
 
 def token_counts(tokens: object, *, repair: bool) -> dict[str, int]:
-    """Return what is counted of a model's tokens; those of repairs also apart. ValueError."""
+    """Return the counts of a model's tokens; those of repairs also apart. Raises ValueError."""
     if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= _MOST_TOKENS:
         raise ValueError(f"tokens must be a whole number from 0 to {_MOST_TOKENS:,}")
     return {"tokens": tokens, "tokens.repairs": tokens} if repair else {"tokens": tokens}

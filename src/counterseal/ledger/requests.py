@@ -113,7 +113,7 @@ class AdmissionRequest(NamedTuple):
     resume: bytes | None = None
     """Data with which another worker can go on from here; opaque to the store."""
     captured: VaultRow | None = None
-    """What was proposed, to be kept if the call is admitted."""
+    """The proposal, to be kept if the call is admitted."""
 
 
 class AdmissionRefusal(StrEnum):
@@ -189,7 +189,7 @@ class Claim(NamedTuple):
     tools: Collection[str] | None = None
     """Names of the tools whose work the worker can do; None: all."""
     lapsed_for: float = 0.0
-    """Only work that has been waiting for so many seconds."""
+    """Seconds that the work must have been waiting for."""
 
 
 class StoredEntry(NamedTuple):

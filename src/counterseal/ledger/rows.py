@@ -40,7 +40,7 @@ HeldKey = tuple[str, str, str, str]
 
 
 class VaultRow(NamedTuple):
-    """A sealed value of a call, to be kept for so many seconds at most (None: no limit)."""
+    """A sealed value of a call, kept for at most `keep_for` seconds (None: no limit)."""
 
     tenant: str
     pointer: str

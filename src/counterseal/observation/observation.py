@@ -380,11 +380,11 @@ class KeptRead(NamedTuple):
     text: str
     """The text that the model got."""
     cut: str = ""
-    """What is missing of the text; empty if it is complete."""
+    """The missing part of the text; empty if it is complete."""
 
 
 def pack_read(observation: Observation, most: int) -> bytes:
-    """Return what to keep of a read, with at most so many bytes of its text."""
+    """Return what to keep of a read, with at most `most` bytes of its text."""
     shown = observation._replace(raw=None, decisions=())
     text = shown.for_model().encode()
     if len(text) <= most:
@@ -415,7 +415,7 @@ def open_read(kept: bytes) -> KeptRead:
 
 def answer(
     observed: Observed,
-    own: Profile,
+    profile: Profile,
     *,
     call_id: str,
     timestamp: float,
@@ -423,10 +423,10 @@ def answer(
     **more: Any,
 ) -> Observation:
     """Return the observation of an execution, under the profile of its contract."""
-    response = own.responses[observed.code]
+    response = profile.responses[observed.code]
     return Observation(
-        tool=own.tool,
-        version=own.version,
+        tool=profile.tool,
+        version=profile.version,
         call_id=call_id,
         code=observed.code,
         response=response,
@@ -435,7 +435,7 @@ def answer(
         data=observed.data,
         errors=observed.errors,
         warnings=(*observed.warnings, *warnings),
-        trust=own.trust,
+        trust=profile.trust,
         redactions=observed.redactions,
         **more,
     )

@@ -135,8 +135,9 @@ _MOST_PROFILES = 4096
 _DEEPEST = 16
 
 Step = str | tuple[str]
-"""The path to a value: property names, and `"*"` for every item."""
+"""A property's name, or `("*",)` for every item."""
 Place = tuple[Step, ...]
+"""The path to a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,7 @@ class Profile:
     """True if an action has to be verified afterwards."""
 
     def sourceless(self, data: Mapping[str, Any]) -> list[str]:
-        """Pointers to source references that are empty."""
+        """Return pointers to source references that are empty."""
         return [at for place in self.sources for at in _empty(data, place, ())]
 
 
@@ -292,7 +293,7 @@ CONTRACT: Final = "contract"
 _WITHHELD: Final = "[redacted:contract]"
 _WHOLE: Final = (str, bytes, BaseModel)
 _FLAT: Final = frozenset({str, int, bool, type(None)})
-_HALF = re.compile("[\ud800-\udfff]")
+_UNPAIRED_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Observed(NamedTuple):
@@ -310,19 +311,19 @@ class Observed(NamedTuple):
 
 
 def observe(
-    output: Any, own: Profile, validator: Validator, redactor: Redactor, mask: Mask = NO_MASK
+    output: Any, profile: Profile, validator: Validator, redactor: Redactor, mask: Mask = NO_MASK
 ) -> Observed:
     """Return what an agent may see of a tool's output, under the profile of its contract."""
-    observed = _observe(output, validator, own, redactor, mask)
+    observed = _observe(output, validator, profile, redactor, mask)
     raw = observed.raw
     return observed if raw is None or not mask else observed._replace(raw=mask.raw(raw))
 
 
 def _observe(
-    value: Any, validator: Validator, own: Profile, redactor: Redactor, mask: Mask
+    value: Any, validator: Validator, profile: Profile, redactor: Redactor, mask: Mask
 ) -> Observed:
     if isinstance(value, Partial):
-        return _observe_partial(value, validator, own, redactor, mask)
+        return _observe_partial(value, validator, profile, redactor, mask)
     try:
         text, output = _as_json(value)
     except ValueError:
@@ -331,12 +332,12 @@ def _observe(
         text, output = b'{"result":%b}' % text, {"result": output}
     if not validator.is_valid(output):
         wrapped = {"result": output}
-        if not own.wrapped or not validator.is_valid(wrapped):
-            return _mismatch(text, output, validator, own)
+        if not profile.wrapped or not validator.is_valid(wrapped):
+            return _mismatch(text, output, validator, profile)
         text, output = b'{"result":%b}' % text, wrapped
-    if own.sources and (missing := own.sourceless(output)):
+    if profile.sources and (missing := profile.sourceless(output)):
         return _sourceless(text, missing)
-    return _shown(Code.SUCCESS, output, text, own, redactor, mask)
+    return _shown(Code.SUCCESS, output, text, profile, redactor, mask)
 
 
 def _as_json(value: Any) -> tuple[bytes, Any]:
@@ -393,7 +394,7 @@ def _mended(value: Any, depth: int) -> Any:
     if depth > 64:
         raise ValueError("nested too deeply")
     if isinstance(value, str):
-        return _HALF.sub("\ufffd", value)
+        return _UNPAIRED_SURROGATE.sub("\ufffd", value)
     if isinstance(value, Mapping):
         return {_mended(key, depth + 1): _mended(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -413,45 +414,57 @@ def _best_effort(value: Any) -> bytes:
 
 
 def _shown(
-    code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor, mask: Mask
+    code: Code,
+    output: dict[str, Any],
+    text: bytes,
+    profile: Profile,
+    redactor: Redactor,
+    mask: Mask,
 ) -> Observed:
     """Return the redacted and bounded form of a checked output."""
-    if not own.redacted:
-        return _clean(code, output, text, own, redactor, mask)
-    shown, places = _without(output, own, code)
-    observed = _clean(code, shown, to_json(shown), own, redactor, mask)
+    if not profile.redacted:
+        return _clean(code, output, text, profile, redactor, mask)
+    shown, places = _without(output, profile, code)
+    observed = _clean(code, shown, to_json(shown), profile, redactor, mask)
     taken = (Redaction(CONTRACT, place) for place in places)
     return observed._replace(redactions=(*taken, *observed.redactions), output=output)
 
 
 def _clean(
-    code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor, mask: Mask
+    code: Code,
+    output: dict[str, Any],
+    text: bytes,
+    profile: Profile,
+    redactor: Redactor,
+    mask: Mask,
 ) -> Observed:
     if mask is not NO_MASK and mask.found(text):
         # Redacted before it is cut: part of a secret would not be recognised.
         output = mask.data(output)
         text = to_json(output)
-    if len(text) > own.max_bytes:
-        return _summary(code, output, text, own, redactor)
+    if len(text) > profile.max_bytes:
+        return _summary(code, output, text, profile, redactor)
     if not redactor.suspects(text):
         return Observed(code, output, output=output)
     data, redactions = redactor.redact(output)
-    if redactions and len(to_json(data)) > own.max_bytes:
-        return _summary(code, output, text, own, redactor)
+    if redactions and len(to_json(data)) > profile.max_bytes:
+        return _summary(code, output, text, profile, redactor)
     return Observed(code, data, redactions=redactions, output=output)
 
 
-def without_redacted(output: Mapping[str, Any], own: Profile) -> Mapping[str, Any]:
+def without_redacted(output: Mapping[str, Any], profile: Profile) -> Mapping[str, Any]:
     """Return an output without the values that its contract redacts."""
-    return _without(dict(output), own, Code.SUCCESS)[0] if own.redacted else output
+    return _without(dict(output), profile, Code.SUCCESS)[0] if profile.redacted else output
 
 
-def _without(output: dict[str, Any], own: Profile, code: Code) -> tuple[dict[str, Any], list[str]]:
+def _without(
+    output: dict[str, Any], profile: Profile, code: Code
+) -> tuple[dict[str, Any], list[str]]:
     """Return a copy without the values that the contract redacts, and their places."""
     copy: dict[str, Any] = thaw(output)
     deeper = () if code is Code.SUCCESS else ("data",)  # where a partial success has its output
     places: list[str] = []
-    for steps in own.redacted:
+    for steps in profile.redacted:
         _take_out(copy, (*deeper, *steps), (), places)
     return copy, places
 
@@ -476,7 +489,7 @@ def _take_out(
 
 
 def _summary(
-    code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor
+    code: Code, output: dict[str, Any], text: bytes, profile: Profile, redactor: Redactor
 ) -> Observed:
     taken: dict[str, int] = {}
 
@@ -486,9 +499,9 @@ def _summary(
             taken[redaction.rule] = taken.get(redaction.rule, 0) + redaction.count
         return shown
 
-    data = summarise(output, len(text), own.max_bytes, clean)
+    data = summarise(output, len(text), profile.max_bytes, clean)
     warning = (
-        f"The output has {len(text)} bytes, more than the {own.max_bytes} allowed. This is a"
+        f"The output has {len(text)} bytes, more than the {profile.max_bytes} allowed. This is a"
         " summary of it; ask for less, or for one part at a time."
     )
     # Pointers into the hidden output would not help: they are about the summary as a whole.
@@ -497,7 +510,7 @@ def _summary(
 
 
 def _observe_partial(
-    partial: Partial, validator: Validator, own: Profile, redactor: Redactor, mask: Mask
+    partial: Partial, validator: Validator, profile: Profile, redactor: Redactor, mask: Mask
 ) -> Observed:
     try:
         _, steps = _as_json({"completed": partial.completed, "failed": partial.failed})
@@ -505,22 +518,22 @@ def _observe_partial(
     except ValueError:
         return _unusable(_best_effort(partial), "the tool returned something that is not JSON")
     if data is not None:
-        if not isinstance(data, dict) or (own.wrapped and not validator.is_valid(data)):
+        if not isinstance(data, dict) or (profile.wrapped and not validator.is_valid(data)):
             data = {"result": data}
         if not validator.is_valid(data):
-            return _mismatch(to_json(steps | {"data": data}), data, validator, own)
-        if missing := own.sourceless(data):
+            return _mismatch(to_json(steps | {"data": data}), data, validator, profile)
+        if missing := profile.sourceless(data):
             return _sourceless(to_json(steps | {"data": data}), missing)
     output = steps | {"data": data}
-    observed = _shown(Code.PARTIAL_SUCCESS, output, to_json(output), own, redactor, mask)
+    observed = _shown(Code.PARTIAL_SUCCESS, output, to_json(output), profile, redactor, mask)
     done, failed = (len(steps[name] or ()) for name in ("completed", "failed"))
     count = f"{failed} of {done + failed} steps failed; only the completed ones took effect."
     return observed._replace(warnings=(count, *observed.warnings))
 
 
-def _mismatch(text: bytes, output: Any, validator: Validator, own: Profile) -> Observed:
+def _mismatch(text: bytes, output: Any, validator: Validator, profile: Profile) -> Observed:
     """Return where the output differs from its schema, without quoting values."""
-    value = {"result": output} if own.wrapped and "result" not in output else output
+    value = {"result": output} if profile.wrapped and "result" not in output else output
     fields: dict[str, None] = {}
     for error in validator.iter_errors(value):
         fields.setdefault(_declared(error.schema_path))
@@ -543,7 +556,8 @@ def _declared(schema_path: Iterable[str | int]) -> str:
 
 def _sourceless(text: bytes, missing: list[str]) -> Observed:
     count = len(missing)
-    return _unusable(text, f"{count} source reference{'' if count == 1 else 's'} named nothing")
+    noun = "source reference is" if count == 1 else "source references are"
+    return _unusable(text, f"{count} {noun} empty")
 
 
 def _unusable(raw: bytes, why: str, fields: tuple[str, ...] = ()) -> Observed:

@@ -1,1 +1,1 @@
-"""What people do through the store: decide on approvals, change the registry, check the record."""
+"""People's actions in the store: decide on approvals, change the registry, check the record."""

@@ -1,4 +1,4 @@
-"""What approvers do: list requests, read their packets, vote.
+"""Approvers: they list requests, read their packets, and vote.
 
 Requests and votes are in the store, so that any worker can show and decide the requests of another.
 The voter's name and roles come from authentication, never from a model.
@@ -97,11 +97,11 @@ class Approvals:
         return [_without_token(held) for held in requests]
 
     async def find(self, tenant: str, approval_id: str) -> Held:
-        """Return the request as it is stored. ApprovalError if there is none."""
+        """Return the request as it is stored. Raises ApprovalError if there is none."""
         return _without_token(await self._held(tenant, approval_id))
 
     async def get(self, tenant: str, approval_id: str) -> Packet:
-        """Return the packet that an approver is shown. ApprovalError if there is no request."""
+        """Return the packet that approvers see. Raises ApprovalError if there is no request."""
         return self.packet(await self._held(tenant, approval_id))
 
     async def decide(
@@ -149,7 +149,7 @@ class Approvals:
     def stop_reason(self, tenant: str, tool: str, version: str) -> str | None:
         """Return why a tool can't run now: it is stopped, disabled or retired. None if it can.
 
-        Nobody can approve a call of such a tool: it would be refused.
+        No approver can approve a call of such a tool: it would be refused.
         """
         registry = self._services.registry
         try:
@@ -214,7 +214,7 @@ class Approvals:
         return clean[:_MAX_CHARACTERS]
 
     def packet(self, held: Held) -> Packet:
-        """Return the packet of a request. ApprovalError if this worker can't show it."""
+        """Return the packet of a request. Raises ApprovalError if this worker can't show it."""
         services = self._services
         try:
             contract = services.registry.get(held.tool, held.version).contract

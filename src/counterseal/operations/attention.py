@@ -33,8 +33,8 @@ _MAX_REASON: Final = 1000
 class NeedsAttention:
     """Acts in the name of an operator, who is recorded with the reason given.
 
-    A `key` is that of the call, or an id of it. AmbiguousCallError if calls with several keys have
-    the id.
+    A `key` is that of the call, or an id of it. Methods raise AmbiguousCallError if calls with
+    several keys have the id.
     """
 
     def __init__(self, services: CallServices, *, by: str) -> None:
@@ -175,7 +175,7 @@ class NeedsAttention:
         )
 
     async def _failed(self, tenant: str, kind: DueKind, key: str) -> Due:
-        """Return failed work. CountersealError if there is none under the key."""
+        """Return failed work. Raises CountersealError if there is none under the key."""
         store = self._services.store
         work = await store.find_due(tenant, kind, key)
         if work is None and kind in (DueKind.VERIFY, DueKind.COMPENSATE):

@@ -1,4 +1,4 @@
-"""What auditors do: verify and seal the audit record, read and erase what was asked.
+"""Auditors: they verify and seal the audit record, read and erase kept proposals.
 
 The rules of the record are in `audit`.
 """
@@ -278,7 +278,7 @@ async def read_arguments(
 
 
 async def open_capture(store: Store, vault: Vault, tenant: str, event: Event) -> Capture:
-    """Return the proposal that an event points to; NotKeptError. The caller puts it on record."""
+    """Return an event's proposal; the caller puts that on record. Raises NotKeptError."""
     sealed = await store.fetch(tenant, str(event.body.get("captured")))
     if sealed is None:
         raise NotKeptError(_GONE)
@@ -297,7 +297,7 @@ async def note_export(store: Store, tenant: str, *, by: str, calls: str, now: fl
 async def erase_arguments(
     store: Store, tenant: str, call_id: str, *, by: str, reason: str, now: float
 ) -> None:
-    """Delete what was kept of a call's proposals, on record. NotKeptError if nothing is kept."""
+    """Delete what was kept of a call's proposals, on record. Raises NotKeptError if nothing was."""
     if not reason.strip():
         raise ValueError("reason: say why the arguments are erased")
     event = await _captured(store, tenant, call_id)

@@ -1,4 +1,4 @@
-"""What operators do: change the registry, durably, on record, for every worker.
+"""Operators: they change the registry, durably, on record, for every worker.
 
 A change is stored first, and then applied to the registry of each worker that shares the store:
 `admit` refuses a decision that was made without it, and the worker catches up. The registry defines
@@ -50,7 +50,7 @@ async def catch_up(store: Store, registry: Registry) -> bool:
 
 
 class RegistryServices(Protocol):
-    """What following the registry needs of the runtime."""
+    """The part of the runtime that following the registry uses."""
 
     async def catch_up(self) -> bool: ...
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]: ...
@@ -73,7 +73,7 @@ class RegistryFollower:
         return self._steady() - self._read_at < _FRESH_SECONDS
 
     async def refresh(self) -> None:
-        """Wait until the registry is at most a second old. StoreError if it can't be read."""
+        """Wait until the registry is at most a second old. Raises StoreError if that fails."""
         if self.fresh:
             return
         if self._reading is None or self._reading.done():

@@ -49,7 +49,7 @@ _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
 
 
 class Fate(StrEnum):
-    """What becomes of a step of a plan."""
+    """The decision on a step of a plan."""
 
     KEEP = "keep"
     CORRECT = "correct"

@@ -153,7 +153,7 @@ def load_plan_rules(*paths: str | Path) -> tuple[PlanRule, ...]:
 
 
 def distinct(rules: Iterable[PlanRule]) -> tuple[PlanRule, ...]:
-    """Return the rules as a tuple. PlanningError if two have the same id."""
+    """Return the rules as a tuple. Raises PlanningError if two have the same id."""
     listed = tuple(rules)
     problems = _repeated((rule, None) for rule in listed)
     if problems:

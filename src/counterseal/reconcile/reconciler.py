@@ -114,7 +114,7 @@ class Reconciler:
         return done
 
     async def forever(self, every: float = 5.0) -> None:
-        """Make a pass every so many seconds, until cancelled. A failed pass is tried again.
+        """Make a pass every `every` seconds, until cancelled. A failed pass is tried again.
 
         Work that this process adds for at once is done without waiting for the next pass.
         """

@@ -33,7 +33,7 @@ from counterseal.registry import RegistryRecord
 from counterseal.runtime import Runtime
 
 _UNCLAIMED_SECONDS: Final = 600.0
-"""After so many seconds without a worker that holds its contract, an operator has to decide."""
+"""Seconds without a worker that holds its contract, after which an operator has to decide."""
 
 
 async def find_out(

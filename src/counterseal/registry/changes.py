@@ -34,7 +34,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Op(StrEnum):
-    """What operators can do. Every change has a reason."""
+    """Changes that operators can make, each with a reason."""
 
     KILL = "kill"
     RESTORE = "restore"
@@ -83,7 +83,7 @@ class RegistryChange(NamedTuple):
     user: User | None = None
     """The user after the change."""
     user_change: str = ""
-    """What is changed about the user, in one word."""
+    """The part of the user that is changed, in one word."""
     removed_user: str | None = None
     """The name of the user who is removed."""
 

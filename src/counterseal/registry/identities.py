@@ -86,7 +86,7 @@ def reserved(principal: Principal) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredKey:
-    """What is stored of a key: the hash of its secret, and until when it is valid."""
+    """The stored part of a key: the hash of its secret, and until when it is valid."""
 
     key_id: str
     hash: str = field(repr=False)

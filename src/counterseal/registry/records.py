@@ -1,4 +1,4 @@
-"""What the registry keeps: records of contracts, deprecations, kills, quarantines and grants.
+"""The registry's rows: contracts, deprecations, kills, quarantines and grants.
 
 These are values: they validate themselves and decide nothing about callers. `registry` holds them,
 `selection` says who may use them.

@@ -250,7 +250,10 @@ class UpstreamConnection:
                 await self._tools.check(tool, definition, self._list_page, self.version)
         except (TimeoutError, AnswerLostError, ToolFailedError, ResponseTooLargeError):
             name = self._settings.name
-            raise NotSentError(f"upstream {name} did not list its tools") from None
+            raise NotSentError(
+                f"upstream {name} did not list its tools within {_LIST_SECONDS:g} s, so the call "
+                "was not sent; look into its log"
+            ) from None
 
     async def _list_page(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return await self.send("tools/list", params, client=client(), what="tools/list")
@@ -274,7 +277,9 @@ class UpstreamConnection:
         """
         dispatcher = self._dispatcher
         if not self.up or dispatcher is None:
-            raise NotSentError(f"upstream {self._settings.name} was not reached: {self.trouble}")
+            name, trouble = self._settings.name, self.trouble and f": {self.trouble}"
+            where = f"see `counterseal.upstream.{name}` in the log"
+            raise NotSentError(f"upstream {name} is not connected{trouble}; {where}")
         delivery = Delivery(client, TOO_LATE.get())
         if why := delivery.too_late():
             raise TooLateError(f"{why}, so the request was not sent")
@@ -341,7 +346,7 @@ async def _handshake(
 ) -> str:
     """Agree on the newest common revision. Return what went wrong, or an empty text.
 
-    Gives up after so many seconds, or when the connection is `over`.
+    Gives up after `seconds`, or when the connection is `over`.
     """
     loop = asyncio.get_running_loop()
     ended = loop.create_task(over.wait())

@@ -1,4 +1,4 @@
-"""What an upstream offers: the list of its tools, and its notices that a list has changed.
+"""The list of an upstream's tools, and its notices that a list has changed.
 
 A call is for a tool in the form that an operator accepted. So each connection lists the tools
 before its first call: a program that was restarted, or serves another tenant, may offer others.

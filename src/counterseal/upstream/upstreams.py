@@ -110,7 +110,7 @@ class PersistentConnection:
     async def get(self, seconds: float) -> UpstreamConnection:
         """Return the connection; wait for one that is being opened.
 
-        Raises NotSentError if it has failed, or is not open after so many seconds.
+        Raises NotSentError if it has failed, or is not open after `seconds`.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
@@ -187,7 +187,7 @@ class ConnectionPool:
     async def lease(self, client: AgentClient, seconds: float) -> AsyncIterator[UpstreamConnection]:
         """Return a connection for one request, whose questions go to this client.
 
-        Raises NotSentError if none is free within so many seconds.
+        Raises NotSentError if none is free within `seconds`.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds

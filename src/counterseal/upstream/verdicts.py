@@ -1,4 +1,4 @@
-"""What a failed request to an upstream means to its caller: one exception for each case.
+"""Verdicts on failed requests to an upstream: one exception for each case.
 
 The deciding question is whether the upstream can have done anything. It can't if nothing of the
 request was sent, or if it was refused before it was looked at, also in the protocol's own words.
@@ -56,7 +56,7 @@ TOO_LARGE: Final = object()
 
 @dataclass(eq=False, slots=True)
 class Delivery:
-    """What is known of one request on its way to the upstream and back."""
+    """The state of one request on its way to the upstream and back."""
 
     client: AgentClient
     """The client in front of it, which receives the log messages of the upstream."""
@@ -68,7 +68,7 @@ class Delivery:
     """True if the answer broke off, or could not be read."""
     too_large: bool = False
     reason: str = ""
-    """What went wrong on the way, in a few words for an operator."""
+    """The failure on the way, in a few words for an operator."""
     status: int | None = None
     """The HTTP status of the answer."""
     json: bool = False

@@ -330,7 +330,7 @@ class ApprovalViews(TenantSection):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ApprovalRow]:
-        """Return requests of a status. ValueError for an unknown one.
+        """Return requests of a status. Raises ValueError for an unknown one.
 
         Those that wait come in the order in which they expire, others latest first; `decided` has
         every outcome. `text` is searched in the consequence.
@@ -348,19 +348,19 @@ class ApprovalViews(TenantSection):
         return await self._page(self._read_decided(statuses, batch, beyond), wanted, limit)
 
     async def row(self, approval_id: str) -> ApprovalRow:
-        """Return a request in short, whether or not it can be shown here. NotFoundError."""
+        """Return a request in short, whether or not it can be shown here. Raises NotFoundError."""
         with _not_found_errors():
             held = await self.runtime.approvals.find(self.tenant, approval_id)
             return approval_row(self.runtime, held)
 
     async def packet(self, approval_id: str) -> Packet:
-        """Return a request's packet. NotFoundError; ApprovalError if it cannot be shown here."""
+        """Return a request's packet. Raises NotFoundError, ApprovalError if it can't be shown."""
         with _not_found_errors():
             packet = await self.runtime.approvals.get(self.tenant, approval_id)
             return current(packet, self.runtime.clock())
 
     async def page(self, approval_id: str) -> ApprovalPage:
-        """Return a request in full. NotFoundError; ApprovalError if it cannot be shown here."""
+        """Return a request in full. Raises NotFoundError, ApprovalError if it can't be shown."""
         packet = await self.packet(approval_id)
         return self.page_of(packet)
 

@@ -115,7 +115,7 @@ class AttentionViews(TenantSection):
         reason: str,
         data: Mapping[str, Any] | None = None,
     ) -> None:
-        """Carry out an action by its name. NotFoundError if this kind of item has no such action.
+        """Carry out an action by its name. Raises NotFoundError if this kind of item lacks it.
 
         `data` is the result of a call that happened.
         """

@@ -130,7 +130,7 @@ def write_cursor(*position: Any) -> str:
 
 
 def read_cursor(text: str, *kinds: type) -> tuple[Any, ...]:
-    """Return the position that a cursor stands for. ValueError if its parts have other types."""
+    """Return the position of a cursor. Raises ValueError if its parts have other types."""
     try:
         padded = text[:_MAX_CURSOR].encode("ascii") + b"=" * (-len(text) % 4)
         position = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -143,7 +143,7 @@ def read_cursor(text: str, *kinds: type) -> tuple[Any, ...]:
 
 
 def _has_type(value: object, kind: type) -> bool:
-    """JSON writes whole seconds without a fraction, so an int counts as a float."""
+    """Return whether a value has the type. An int counts as a float: JSON drops `.0`."""
     return type(value) is kind or (kind is float and type(value) is int)
 
 
@@ -172,7 +172,7 @@ _MAX_WINDOW: Final = 366 * 86_400
 
 
 def window_seconds(window: str) -> float:
-    """Return the length of a window such as 15m, 24h or 7d. ValueError for other text."""
+    """Return the length of a window such as 15m, 24h or 7d. Raises ValueError for other text."""
     match = _WINDOW.fullmatch(window)
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 0 < seconds <= _MAX_WINDOW:

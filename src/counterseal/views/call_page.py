@@ -164,7 +164,7 @@ class CopyAs(RowModel):
 
 
 class AskedRow(RowModel):
-    """What was asked, without the arguments: `/v1/calls/{call_id}/arguments` has them."""
+    """The proposal without its arguments: `/v1/calls/{call_id}/arguments` has them."""
 
     payload_hash: str | None = Field(description="Fingerprint of the arguments, by tenant.")
     key_fingerprint: str | None
@@ -176,7 +176,7 @@ class AskedRow(RowModel):
 
 
 class ArgumentsRow(RowModel):
-    """What was proposed in a call, and what its decision depended on. Redacted."""
+    """The proposal of a call, and the facts that its decision depended on. Redacted."""
 
     call_id: str
     arguments: JsonValue = Field(description="As proposed; a text if they could not be parsed.")
@@ -227,7 +227,7 @@ class CallPage(RowModel):
 
 
 class ResponseVector(RowModel):
-    """What to do about a code."""
+    """The response to a code: whether to repair, retry, ask a person or stop, and what is next."""
 
     error_code: Code
     repairable: bool
@@ -239,7 +239,7 @@ class ResponseVector(RowModel):
 
 
 class FieldErrorRow(RowModel):
-    """What is wrong with one argument."""
+    """One argument that was refused, and why."""
 
     field: str = Field(description="JSON Pointer into the arguments; empty for the whole.")
     message: str
@@ -249,7 +249,7 @@ class FieldErrorRow(RowModel):
 
 
 class ObservationRow(BaseModel):
-    """What returns to the agent."""
+    """The answer that the agent gets."""
 
     model_config = ROW_CONFIG
 

@@ -193,14 +193,14 @@ class CallViews(TenantSection):
         return Page[CallRow](items=rows, next=None)
 
     async def page(self, call_id: str, owner: Owner | None = None) -> CallPage:
-        """Return everything on record about a call. NotFoundError, AmbiguousCallError.
+        """Return the record of a call. Raises NotFoundError or AmbiguousCallError.
 
         `call_id` is either id of the call, here and below; `owner` limits the search for it.
         """
         return await call_page(self.runtime, self.tenant, await self._existing(call_id, owner))
 
     async def arguments(self, call_id: str) -> ArgumentsRow:
-        """Return what was proposed in a call. NotFoundError if the call is unknown, NotKeptError.
+        """Return the proposal of a call. Raises NotFoundError for an unknown call, or NotKeptError.
 
         Requires the role operator, and that the person has looked is on record.
         """
@@ -233,7 +233,7 @@ class CallViews(TenantSection):
         return None
 
     async def events(self, call_id: str) -> list[EventRow]:
-        """Return a call's events, oldest first. NotFoundError if there are none."""
+        """Return a call's events, oldest first. Raises NotFoundError if there are none."""
         return [event_row(event_id, event) for event_id, event in await self._existing(call_id)]
 
     async def _existing(self, call_id: str, owner: Owner | None = None) -> Events:
@@ -260,7 +260,7 @@ class CallViews(TenantSection):
         tool: str | None = None,
         owner: Owner | None = None,
     ) -> dict[str, Any]:
-        """Return an observation's record, by its call or its ledger key. NotFoundError.
+        """Return an observation's record, by its call or its ledger key. Raises NotFoundError.
 
         With a tool, `key` is the idempotency key that the caller chose. The record is that of
         `KeptObservation`, apart from `approval_url`.
@@ -328,7 +328,7 @@ def _event_number(event_id: str) -> int:
 
 
 class BudgetRow(RowModel):
-    """What was spent of one budget."""
+    """One budget: its limit, and how much of it was spent."""
 
     of: Literal["run", "tenant"]
     name: str
@@ -434,7 +434,7 @@ class RunViews(TenantSection):
         )
 
     async def page(self, run_id: str) -> RunPage:
-        """Return a run with its budgets, state and latest calls. NotFoundError."""
+        """Return a run with its budgets, state and latest calls. Raises NotFoundError."""
         run = await self._find(run_id)
         calls = CallViews(self.runtime, self.person)
         return RunPage(
@@ -451,7 +451,7 @@ class RunViews(TenantSection):
         )
 
     async def budgets(self, run_id: str | None = None) -> list[BudgetRow]:
-        """Return what the tenant has spent today, and what a run has spent. NotFoundError."""
+        """Return the spending of the tenant today, and of a run. Raises NotFoundError."""
         return await self._budgets(None if run_id is None else await self._find(run_id))
 
     async def _find(self, run_id: str) -> RunRecord:

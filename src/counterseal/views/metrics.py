@@ -65,7 +65,7 @@ class Formula:
     apart: bool = False
     """Whether numerator and denominator count different events, so that there is no rest."""
     unseen: Callable[[Sums], float] | None = None
-    """What the denominator counts besides events."""
+    """The things that the denominator counts besides events."""
     unit: str = "ratio"
 
     def numerator(self, sums: Sums) -> float:

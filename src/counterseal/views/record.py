@@ -74,6 +74,7 @@ class ChainStatus(RowModel):
     sealed_at: Moment | None
     sealed_hash: str | None
     segments: int
+    """Segments of the record that the checkpoints cover."""
     unsealed: int | None
     """Segments that are new or longer since the last checkpoint. None without a checkpoint."""
     has_key: bool
@@ -97,10 +98,11 @@ class AuditReport(RowModel):
     ok: bool
     events: int
     segments: int
+    """Parts of the record that were checked, each a chain of events."""
     sealed: int
     """Events covered by a checkpoint whose signature was verified."""
     unsealed: int
-    """All other events."""
+    """Events that no verified checkpoint covers."""
     erased: int
     erased_unsealed: int
     checkpoints: int
@@ -134,15 +136,18 @@ class RecordViews(TenantSection):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[EventRow]:
-        """Return events, newest first. ValueError for an unknown event type or cursor.
+        """Return events, newest first. Raises ValueError for an unknown event type or cursor.
 
-        `call_id` is either id of a call; AmbiguousCallError if several calls have it.
+        `call_id` is either id of a call. Raises AmbiguousCallError if several calls have it.
         """
         limit = page_size(limit)
         after = None if cursor is None else read_cursor(cursor, str)[0]
         unknown = sorted(set(types or ()) - _TYPES)
         if unknown:
-            raise ValueError(f"types: {ascii(unknown[0])[:60]} is not an event type")
+            name = ascii(unknown[0])[:60]
+            raise ValueError(
+                f"types: {name} is not an event type; `docs/reference/events.md` lists them"
+            )
         if not storable(call_id, run_id, tool, after):
             return Page[EventRow](items=[], next=None)
         if call_id is not None:
@@ -192,14 +197,14 @@ class RecordViews(TenantSection):
         return sum(head.seq > known.get(name, 0) for name, head in heads.items())
 
     async def verify(self) -> AuditReport:
-        """Verify the whole record. VerificationRunningError."""
+        """Verify the whole record. Raises VerificationRunningError."""
         *_, report = [step async for step in self.verification()]
         return AuditReport.model_validate(report)
 
     def verification(self) -> AsyncIterator[int | AuditReport]:
         """Verify the record: yield how many events are checked, again and again, and the report.
 
-        VerificationRunningError while this process verifies the same record.
+        Raises VerificationRunningError while this process verifies the same record.
         """
         if self.tenant in _verifying:
             raise VerificationRunningError
@@ -233,7 +238,7 @@ class RecordViews(TenantSection):
         since: float | None = None,
         until: float | None = None,
     ) -> AsyncIterator[bytes]:
-        """Yield events, oldest first, as lines. NotFoundError for an unknown format."""
+        """Yield events, oldest first, as lines. Raises NotFoundError for an unknown format."""
         if form not in ("jsonl", "csv"):
             raise NotFoundError("format")
         line: Callable[..., str] = csv_line if form == "csv" else json_line

@@ -1,8 +1,8 @@
 """Tools as one tenant has them: registry, grants, kills, rollouts, quarantine, and their changes.
 
-The registry is shared. Stopping, enabling or rolling out a tool affects every tenant that has it,
-and requires the role operator for all tenants unless no other tenant has that tool. Grants belong
-to a tenant.
+The registry is shared. A change to a tool that several tenants have requires the role operator for
+all tenants. An operator of one tenant can stop tools in that tenant, and change tools that only
+this tenant has. Grants belong to a tenant.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class ToolVersion(RowModel):
     effect: str | None
     risk_class: str
     judged_as: str
-    """The risk class that calls are judged by: higher if the effect's is, until accepted."""
+    """The risk class that gates use: the effect's, if that is higher and no operator has accepted
+    the lower one."""
     risk_accepted: bool
     enabled: bool
     note: str
@@ -249,7 +250,7 @@ class QuarantineSource(Protocol):
         """Return how a definition differs from the accepted one."""
 
     def accept(self, name: str, definition: str, *, by: str, tenant: str | None = None) -> None:
-        """Accept a definition by its hash. CountersealError if the server has changed it."""
+        """Accept a definition by its hash. Raises CountersealError if the server has changed it."""
 
     def refuse(self, name: str, *, by: str, reason: str, tenant: str | None = None) -> None:
         """Record that a definition is refused, and why."""
@@ -344,7 +345,7 @@ class ToolViews(TenantSection):
         ]
 
     def page(self, name: str) -> ToolPage:
-        """Return a tool with everything about it. NotFoundError."""
+        """Return a tool with everything about it. Raises NotFoundError."""
         held = next((row for row in self.quarantined() if row.name == name), None)
         versions = [version for version in self._exported() if version["tool"] == name]
         if not versions and held is None:
@@ -364,14 +365,14 @@ class ToolViews(TenantSection):
         )
 
     def versions(self, name: str) -> list[ToolVersion]:
-        """Return a tool's versions, newest first. NotFoundError."""
+        """Return a tool's versions, newest first. Raises NotFoundError."""
         versions = [version for version in self._exported() if version["tool"] == name]
         if not versions:
             raise NotFoundError("tool")
         return [ToolVersion(**version) for version in versions]
 
     async def use(self, name: str, window: str = "24h") -> ToolUse:
-        """Return how a tool's latest calls ended, at most a thousand of them. NotFoundError."""
+        """Return how a tool's latest calls ended, a thousand at most. Raises NotFoundError."""
         self._must_know(name)
         since = self.runtime.clock() - window_seconds(window)
         query = CallFilter(tool=name, since=since, limit=_MAX_COUNTED + 1)
@@ -398,7 +399,7 @@ class ToolViews(TenantSection):
         return [QuarantineRow(**one.record()) for one in held]
 
     def definition_changes(self, name: str) -> list[DefinitionChangeRow]:
-        """Return how a quarantined definition differs from the accepted one. NotFoundError."""
+        """Return how a quarantined definition differs from the accepted. Raises NotFoundError."""
         changes = self._quarantine_of(name).changes(name, self.tenant)
         return [DefinitionChangeRow(**change._asdict()) for change in changes]
 
@@ -407,7 +408,7 @@ class ToolViews(TenantSection):
     async def preview_kill(
         self, *, tool: str | None = None, effect: Effect | str | None = None
     ) -> list[StoppedTool]:
-        """Return the running tools that a kill would stop in this tenant. NotFoundError.
+        """Return the running tools that a kill would stop in this tenant. Raises NotFoundError.
 
         A kill for every tenant stops the same tools in this one.
         """
@@ -427,7 +428,7 @@ class ToolViews(TenantSection):
         everywhere: bool | None = None,
         reason: str,
     ) -> KillRow:
-        """Stop a tool, every tool of an effect, or (with neither) everything. NotFoundError.
+        """Stop a tool, every tool of an effect, or (with neither) everything. Raises NotFoundError.
 
         In every tenant or in this one; by default in every tenant if the person may do that.
         """
@@ -444,7 +445,7 @@ class ToolViews(TenantSection):
         return here or self._may_operate(kill.tool)
 
     async def restore(self, kill_id: str, *, reason: str) -> ChangeRow:
-        """Undo a kill. NotFoundError."""
+        """Undo a kill. Raises NotFoundError."""
         self.require(Role.OPERATOR)
         await self.runtime.catch_up()
         kill = next((kill for kill in self._kills() if kill.id == kill_id), None)
@@ -454,17 +455,17 @@ class ToolViews(TenantSection):
         return _change_row(await self._operator().restore(kill, reason=reason))
 
     async def enable(self, name: str, version: str | None = None, *, reason: str) -> ChangeRow:
-        """Enable one version of a tool, or all of them. NotFoundError."""
+        """Enable one version of a tool, or all of them. Raises NotFoundError."""
         await self._must_operate(name, version)
         return _change_row(await self._operator().enable(name, version, reason=reason))
 
     async def disable(self, name: str, version: str | None = None, *, reason: str) -> ChangeRow:
-        """Disable one version, or all of them including later ones. NotFoundError."""
+        """Disable one version, or all of them including later ones. Raises NotFoundError."""
         await self._must_operate(name, version)
         return _change_row(await self._operator().disable(name, version, reason=reason))
 
     async def preview_rollout(self, name: str, version: str, percentage: int) -> list[RolloutShare]:
-        """Return which versions new runs would get. NotFoundError; RegistryError."""
+        """Return which versions new runs would get. Raises NotFoundError or RegistryError."""
         await self._must_operate(name, version)
         error = percentage_error(percentage)
         if error is not None:
@@ -476,13 +477,13 @@ class ToolViews(TenantSection):
     async def set_rollout(
         self, name: str, version: str, percentage: int, *, reason: str
     ) -> ChangeRow:
-        """Set the percentage of new runs that get a version. NotFoundError."""
+        """Set the percentage of new runs that get a version. Raises NotFoundError."""
         await self._must_operate(name, version)
         operator = self._operator()
         return _change_row(await operator.set_rollout(name, version, percentage, reason=reason))
 
     async def grant(self, grant: Grant, *, reason: str) -> GrantRow:
-        """Add a grant. One for all tenants requires the role in all of them. NotFoundError."""
+        """Add a grant; for all tenants, that requires the role in all. Raises NotFoundError."""
         self._must_own(grant)
         await self.runtime.catch_up()
         self._must_know(grant.tool)
@@ -490,7 +491,7 @@ class ToolViews(TenantSection):
         return grant_row(grant)
 
     async def revoke(self, grant_id: str, *, reason: str) -> ChangeRow:
-        """Remove a grant by the id of its row. NotFoundError."""
+        """Remove a grant by the id of its row. Raises NotFoundError."""
         self.require(Role.OPERATOR)
         await self.runtime.catch_up()
         grant = next((one for one in self._grants() if grant_row(one).id == grant_id), None)
@@ -500,12 +501,12 @@ class ToolViews(TenantSection):
         return _change_row(await self._operator().revoke(grant, reason=reason))
 
     async def accept(self, name: str, definition: str) -> None:
-        """Accept exactly this definition, by its hash. NotFoundError."""
+        """Accept exactly this definition, by its hash. Raises NotFoundError."""
         quarantine = self._quarantine_of(name, to_decide=True)
         quarantine.accept(name, definition, by=self.person.name, tenant=self.tenant)
 
     async def refuse(self, name: str, *, reason: str) -> None:
-        """Record that a definition is refused. NotFoundError."""
+        """Record that a definition is refused. Raises NotFoundError."""
         quarantine = self._quarantine_of(name, to_decide=True)
         quarantine.refuse(name, by=self.person.name, reason=reason, tenant=self.tenant)
 

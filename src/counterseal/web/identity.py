@@ -88,7 +88,7 @@ class _Verified(NamedTuple):
     until: float
     """When it expires."""
     again_at: float = inf
-    """When it has to be checked again, by the monotonic clock, which nobody sets back."""
+    """When it has to be checked again, by the monotonic clock, which is never set back."""
 
 
 class Verifier(TokenVerifier):

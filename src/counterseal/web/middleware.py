@@ -32,12 +32,16 @@ _MAX_HEADER_BYTES: Final = 32 * 1024
 _MAX_REQUESTS: Final = 800
 """Requests under way, beyond which further ones are refused. Less than the server's limit on
 connections, so that there is always one for `/health`."""
+_WRONG_HOST: Final = (
+    "This server does not serve the requested host. Open it under its own URL, or add the host to "
+    "`allowed_hosts` in [gateway]."
+)
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 
 
 @dataclass(slots=True)
 class SiteState:
-    """What all requests of a site share."""
+    """State that all requests of a site share."""
 
     stopping: bool = False
     requests: int = 0
@@ -130,7 +134,7 @@ class Availability(HttpMiddleware):
         elif state.stopping or state.requests >= self._max_requests:
             reason = "stopping" if state.stopping else "overloaded"
             headers = {"Retry-After": "5", "Connection": "close"}
-            refusal = _refusal(scope, 503, f"This server is {reason}.", headers)
+            refusal = _refusal(scope, 503, f"This server is {reason}. Try again in 5 s.", headers)
             await refusal(scope, receive, send)
         else:
             state.requests += 1
@@ -141,7 +145,7 @@ class Availability(HttpMiddleware):
 
 
 class TrustedHosts(HttpMiddleware):
-    """Refuses requests under another host's name: a page may have a browser send such ones.
+    """Refuses requests whose `Host` is not ours, which DNS rebinding would send.
 
     `NAME:*` allows a name with any port and without one. Starlette's middleware of this purpose
     ignores ports, and accepts several `Host` headers.
@@ -155,7 +159,7 @@ class TrustedHosts(HttpMiddleware):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         app, hosts = self._app, [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1 or not self._trusts(hosts[0].decode("latin-1").lower()):
-            app = _refusal(scope, 421, "This server does not serve the requested host.")
+            app = _refusal(scope, 421, _WRONG_HOST)
         await app(scope, receive, send)
 
     def _trusts(self, host: str) -> bool:
@@ -221,12 +225,13 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
 # --- rates ----------------------------------------------------------------------------------------
 
 _MAX_BUCKETS: Final = 10_000
-"""Callers that are counted; the one that was idle longest gets a full bucket again."""
+"""The most buckets that are kept; beyond it, the one idle longest is dropped, and its caller starts
+with a full one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many requests a second on average, and so many at once after a pause."""
+    """A rate limit: `per_second` on average, `burst` at once."""
 
     per_second: float
     burst: int

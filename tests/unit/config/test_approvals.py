@@ -43,7 +43,7 @@ def test_an_approver_has_roles_and_the_tenants_that_are_named(settings):
         ('[approvers.ada]\nroles = [" "]\n', "approvers.ada.roles.0: "),
         ("[approvers.ada]\ntenants = []\n", "approvers.ada.tenants: "),
         ('[approvers." "]\n', "approvers. "),
-        ("[approvers.ada]\n[approvers.Ada]\n", "approvers: 'ada' and 'Ada' are one person"),
+        ("[approvers.ada]\n[approvers.Ada]\n", "approvers: 'ada' and 'Ada' differ only in case"),
         ('[approvers.ada]\ntenants = ["a b"]\n', "approvers.ada.tenants.0: a tenant's name must"),
         (
             '[notifications]\nurl = "https://a.example"\n',

@@ -1,1 +1,1 @@
-"""What `counterseal init` writes. The files are data: nothing imports them from here."""
+"""Files that `counterseal init` writes. They are data: nothing imports them from here."""

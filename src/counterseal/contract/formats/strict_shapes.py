@@ -91,7 +91,7 @@ class PropertySlot:
     absence: Absence
     takes_null: bool = False
     note: str = ""
-    """What the model is told about the form."""
+    """The sentence about the form that the model reads."""
 
     def schema(self) -> Json:
         inner = self.shape.schema()

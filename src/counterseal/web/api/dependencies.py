@@ -1,4 +1,4 @@
-"""What routes have in common: whose view a request gets, its parameters and cursors."""
+"""Parameters, views and cursors that routes share."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ R = TypeVar("R")
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _MAX_TIME = 9e10
+NO_CREDENTIAL: Final = "Send an API key, a token or a personal key as `Authorization: Bearer …`."
 
 
 def _check_moment(value: object) -> object:
@@ -128,7 +129,7 @@ Context = Annotated[RequestContext, Depends(_context)]
 
 async def _caller_view(context: Context) -> CallerView:
     if context.caller is None:
-        raise RequestProblemError("unauthenticated", "The caller is not known.")
+        raise RequestProblemError("unauthenticated", NO_CREDENTIAL)
     return CallerView(context, context.caller)
 
 

@@ -16,6 +16,7 @@ from counterseal.views.base import Items, Page
 from counterseal.views.metrics import MetricRow, MetricSeries
 from counterseal.views.record import AuditReport, ChainStatus, EventRow
 from counterseal.web.api.dependencies import (
+    NO_CREDENTIAL,
     Context,
     Cursor,
     Filter,
@@ -177,4 +178,4 @@ async def show_me(context: Context) -> Me:
             scopes=[],
             everywhere=sorted(person.everywhere),
         )
-    raise RequestProblemError("unauthenticated", "The caller is not known.")
+    raise RequestProblemError("unauthenticated", NO_CREDENTIAL)

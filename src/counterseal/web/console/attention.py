@@ -113,7 +113,7 @@ async def act(request: PageRequest) -> Response:
 
 
 def _data(text: str) -> Mapping[str, Any] | None:
-    """Return the call's result, as far as the person knows it. ValueError."""
+    """Return the call's result, as far as the person knows it. Raises ValueError."""
     if not text:
         return None
     try:

@@ -112,7 +112,7 @@ class Broker:
 
     @contextmanager
     def listening(self, tenant: str, name: str) -> Iterator[PageListener]:
-        """Listen for as long as the page is open. FullError."""
+        """Listen for as long as the page is open. Raises FullError."""
         full = self._open.total() >= self._limit or self._open[name] >= self._limit_each
         if self._closed or full:
             raise FullError

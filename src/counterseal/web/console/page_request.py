@@ -91,7 +91,7 @@ _FORM_TYPE: Final = "application/x-www-form-urlencoded"
 async def read_form(
     request: Request, *, limit: int = _MAX_FORM, seconds: float = _FORM_TIMEOUT
 ) -> dict[str, str]:
-    """Return a form's fields by name; the last one counts if a name is repeated. PageError."""
+    """Return a form's fields by name; of a repeated name, the last. Raises PageError."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _FORM_TYPE:
         raise PageError(415, f"Send the form as {_FORM_TYPE}.")
@@ -143,7 +143,7 @@ class NavEntry(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsoleState:
-    """What all requests have in common, and the routes made from handlers."""
+    """The parts that all requests share, and the routes made from handlers."""
 
     people: People
     view_for: Callable[[Person], TenantView]
@@ -308,7 +308,7 @@ class PageRequest:
         return self.form.get(name, "").strip()
 
     def time_range(self) -> tuple[float | None, float | None]:
-        """Return `since` and `until` of the URL, or the last `within`, such as 24h. ValueError."""
+        """Return `since` and `until` of the URL, or the last `within` (24h). Raises ValueError."""
         since = read_time("since", self.parameter("since"))
         until = read_time("until", self.parameter("until"))
         within = self.parameter("within")

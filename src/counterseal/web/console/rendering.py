@@ -139,7 +139,7 @@ class Assets:
         self._hash = digest.hexdigest()[:16]
 
     def url(self, name: str) -> str:
-        """Return a file's address. KeyError if there is no such file."""
+        """Return a file's address. Raises KeyError if there is no such file."""
         self._files[name]
         return f"/static/{self._hash}/{name}"
 
