@@ -146,8 +146,14 @@ class KeyRing:
 
 
 def fingerprint_key(ring: KeyRing | None) -> bytes | None:
-    """Return the key of fingerprints."""
-    return derived_key(ring, "fingerprints")
+    """Return the key of fingerprints: of the oldest vault key, else of the oldest session key.
+
+    Fingerprints on record stay comparable when keys of either kind are rotated.
+    """
+    keys = () if ring is None else ring.keys
+    oldest = {key.purpose: key for key in reversed(keys)}
+    chosen = oldest.get(Purpose.VAULT) or oldest.get(Purpose.SESSION)
+    return _derived(chosen, "fingerprints")
 
 
 def derived_key(ring: KeyRing | None, purpose: str) -> bytes | None:
@@ -159,8 +165,11 @@ def derived_key(ring: KeyRing | None, purpose: str) -> bytes | None:
     if ring is None:
         return None
     vaults = (key for key in ring.keys if key.purpose is Purpose.VAULT)
-    chosen = ring.newest(Purpose.SESSION) or next(vaults, None)
-    secret = None if chosen is None else chosen.secret
+    return _derived(ring.newest(Purpose.SESSION) or next(vaults, None), purpose)
+
+
+def _derived(key: Key | None, purpose: str) -> bytes | None:
+    secret = None if key is None else key.secret
     return None if secret is None else sha256(f"counterseal {purpose}\0".encode() + secret).digest()
 
 

@@ -277,6 +277,19 @@ async def test_a_fingerprint_is_the_same_in_a_tenant_and_another_one_elsewhere(p
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+@pytest.mark.parametrize("first", [Purpose.VAULT, Purpose.SESSION])
+async def test_a_fingerprint_stays_the_same_when_keys_are_rotated(project, tmp_path, first):
+    day, told = datetime(2026, 7, 31, tzinfo=UTC), []
+    for purpose in (first, Purpose.SESSION, first):
+        new_key(tmp_path / "keys", purpose, day)
+        async with project() as runtime:
+            await submit(runtime, GOOD, key="k-1", run_id=f"run_{len(told)}")
+            found = await runtime.store.events("acme", run_id=f"run_{len(told)}")
+            body = found[-1][1].body
+            told.append((body["payload_hash"], body["key_fingerprint"]))
+    assert told[0] == told[1] == told[2]
+
+
 async def test_another_tenants_call_is_not_there(project):
     async with project() as runtime:
         done = await submit(runtime, GOOD)
