@@ -171,14 +171,30 @@ async def a_day(runtime):
 
 
 def test_the_formulas_are_those_of_the_published_table():
-    words = {
+    assert {name: one.words for name, one in METRICS.items()} == {
+        "first_pass_schema_valid_rate": "schema_valid_first_try / total_tool_proposals",
+        "schema_valid_call_rate": "schema_valid_calls / total_tool_proposals",
+        "semantic_valid_rate": "semantic_valid_calls / schema_valid_calls",
+        "validation_failure_rate": "rejected_execution_attempts / total_tool_proposals",
+        "repair_success_rate": "successfully_repaired_calls / triggered_repair_loops",
+        "repair_saturation_rate": "repair_loops_exhausted / triggered_repair_loops",
+        "unauthorized_proposal_rate": "permission_denied_proposals / total_tool_proposals",
+        "policy_violation_rate": "policy_violations / total_tool_proposals",
         "confirmation_required_rate": "confirmation_required_calls / mutating_tool_proposals",
+        "confirmation_rejection_rate": "rejected_confirmations / confirmation_requests",
         "confirmation_bypass_attempt_rate": "missing_or_invalid_approval_tokens"
         " / confirmation_required_calls",
+        "idempotency_replay_rate": "idempotency_hits / mutating_requests",
+        "idempotency_conflict_rate": "signature_mismatches / idempotency_key_matches",
         "retry_success_rate": "successful_retries / retry_attempts",
         "unsafe_retry_block_rate": "blocked_non_idempotent_retries / retry_attempts",
+        "observation_normalization_failure_rate": "normalization_failures / tool_executions",
+        "post_action_verification_required_rate": "verification_required_observations"
+        " / mutating_observations",
+        "compensation_success_rate": "successful_compensations / compensation_attempts",
+        "tool_cost_per_successful_action": "tool_cost / successful_tool_executions",
+        "trace_completeness_rate": "complete_tool_traces / total_tool_calls",
     }
-    assert {name: METRICS[name].words for name in words} == words
 
 
 async def measured(runtime):
