@@ -81,7 +81,7 @@ def sent(name):
     return destination_key("acme", f"call:{name}:k")
 
 
-def submit(folder, name, *, dies=False):
+def submit(folder, name, *, dies=False, **own):
     """Make a call as a worker does; one that dies never settles it."""
     from counterseal import Principal, Proposal
     from counterseal.config import load_settings, open_runtime
@@ -94,7 +94,7 @@ def submit(folder, name, *, dies=False):
         async with open_runtime(load_settings(folder / "counterseal.toml")) as runtime:
             if dies:
                 runtime.store.settle = gone
-            proposal = Proposal(tool=name, arguments={}, run_id="run_1", key="k")
+            proposal = Proposal(tool=name, arguments={}, **{"run_id": "run_1", "key": "k", **own})
             return await runtime.submit(proposal, Principal(tenant="acme", agent="clerk"))
 
     return asyncio.run(call())
@@ -143,6 +143,20 @@ def test_a_call_is_named_by_its_id_and_what_was_decided_is_told_as_json(project,
     undo = ("reconcile", "undo", seen.call_id, "--tenant", "acme", "--reason", "By mistake.")
     asked = run(*undo, "--json")
     assert json.loads(asked.stdout) == {"key": seen.call_id, "decision": "compensate"}
+    assert run("reconcile").stdout == "1 reversed\n"
+
+
+def test_undo_refuses_an_id_that_two_calls_have_and_names_them(project, run):
+    runs = ("run_1", "run_2")
+    made = [submit(project, "send", call_id="call_0", run_id=one, key=one) for one in runs]
+    undo = ("--tenant", "acme", "--reason", "By mistake.")
+    refused = run("reconcile", "undo", "call_0", *undo)
+    assert refused.exit_code == 1
+    assert "2 calls have the id 'call_0'" in refused.stderr
+    for seen, place in zip(made, runs, strict=True):
+        assert f"{seen.call_id} (send in run {place}" in refused.stderr
+    assert run("reconcile").stdout == "Nothing was due.\n"
+    assert run("reconcile", "undo", made[1].call_id, *undo).exit_code == 0
     assert run("reconcile").stdout == "1 reversed\n"
 
 
