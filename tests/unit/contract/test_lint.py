@@ -278,8 +278,9 @@ BREACHES = {
         changed(PRICED, ("cost", {"day": {"EUR": 1}})),
     ],
     "cost-unit": [
-        changed(("runtime", {"cost_profile": {"cost_per_call": 0.1, "cost_unit": unit}}))
+        changed(("runtime", {"cost_profile": {"cost_per_call": price, "cost_unit": unit}}))
         for unit in ("token", "second", "transaction", "custom")
+        for price in (0, 0.1)
     ]
     + [changed(("runtime", {"cost_profile": {"cost_per_call": 0.1, "currency": "credits"}}))],
     "spends-unread": [
@@ -771,3 +772,4 @@ def test_too_few_approvers_are_told_every_way_out(change):
     (fix,) = {problem.fix for problem in problems if problem.rule == "confirmation-off"}
     assert fix.startswith(("Set it to at least 2, or", "Remove it, or"))
     assert "risk_justification" in fix
+    assert fix.endswith("Approval follows the effect until an operator accepts the reason.")

@@ -66,7 +66,10 @@ def retry_writes(contract: Contract) -> Iterator[Breach]:
 @rule("confirmation-off", "high-risk calls are approved by people")
 def confirmation_off(contract: Contract) -> Iterator[Breach]:
     demanded = RISKS[contract.risk].approval.approvers
-    otherwise = "or declare the actual class in risk, with the reason in risk_justification."
+    otherwise = (
+        "or declare the actual class in risk, with the reason in risk_justification. Approval "
+        "follows the effect until an operator accepts the reason."
+    )
     if demanded and not contract.transactional.confirmation_required:
         fault = f"confirmation_required is false, but {contract.risk} needs {demanded} approvers"
         yield Breach("/transactional/confirmation_required", fault, f"Remove it, {otherwise}")
@@ -252,7 +255,7 @@ def _limit_missing(
 @rule("cost-unit", "price is for a call, in a currency")
 def cost_unit(contract: Contract) -> Iterator[Breach]:
     cost = contract.runtime.cost_profile
-    if cost.cost_per_call and cost.cost_unit is not CostUnit.CALL:
+    if cost.cost_unit is not CostUnit.CALL:
         fault = f"cost_unit is {cost.cost_unit}, but budgets count cost_per_call for each call"
         fix = "Give the price of a call, with cost_unit: call."
         yield Breach("/runtime/cost_profile/cost_unit", fault, fix)
