@@ -221,9 +221,11 @@ SECRETS = (
     Rule("basic", r"(?i:\bbasic)\s+(?P<v>[A-Za-z0-9+/]{6,}={0,2})", r"(?i:basic)", _is_basic),
     Rule(
         "connection-string",
-        r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s:@/?#\"'<>]*:(?P<v>[^\s/\"'<>]+)@",
+        r"[A-Za-z][A-Za-z0-9+.\-]*://(?:\[redacted:[a-z_\-]+\]|[^\s:@/?#\"'<>])*:"
+        r"(?P<v>[^\s/\"'<>]+)@",
         r"://[^\s/\"]*@",
         _is_value,
+        context=lambda found: not found.raw[found.start : found.first].endswith(b"[redacted:"),
     ),
     Rule(
         "connection-string",

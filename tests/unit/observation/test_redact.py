@@ -231,8 +231,12 @@ def test_known_prefix_is_enough_however_plain_the_rest_is(token):
 
 
 def test_password_in_a_data_source_name_is_found():
-    given_data = {"dsn": "https://9a1b2c3d4e5f60718293a4b5c6d7e8f9@o1.ingest.sentry.io/2"}
-    assert "9a1b2c3d" not in str(SECRETS.redact(given_data)[0])
+    clean, redactions = SECRETS.redact("https://9a1b2c3d4e5f60718293a4b5c6d7e8f9@o1.sentry.io/2")
+    assert clean == "https://[redacted:connection-string]@o1.sentry.io/2"
+    assert redactions == (Redaction("connection-string", "", 1),)
+    github = "https://" + "gh" + "p_" + "a1" * 18
+    clean = "https://[redacted:github-token]:[redacted:connection-string]@github.com"
+    assert SECRETS.redact(f"{github}:tiger7@github.com")[0] == clean
     assert "tiger7" not in SECRETS.redact("scott:tiger7@tcp(db:3306)/shop")[0]
 
 
