@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from counterseal import Principal, Proposal, Reconciler
+from counterseal import Budgets, Principal, Proposal, Reconciler
 from counterseal.accounts.users import Person
 from counterseal.codes import Code
 from counterseal.config import load_settings, open_runtime
@@ -135,6 +135,15 @@ async def test_arguments_of_a_refused_call_are_kept_and_reading_them_is_on_recor
         assert (await verify_store(runtime.store, "acme", runtime.keys)).ok
 
 
+async def test_the_risk_level_and_the_tokens_that_a_decision_saw_are_kept(project):
+    risky = Principal(tenant="acme", agent="clerk", user="u_1", risk_level="high")
+    async with project() as runtime:
+        done = await submit(runtime, GOOD, principal=risky, tokens=120)
+        row = await arguments(runtime, done.call_id)
+    assert row.principal["risk_level"] == "high"
+    assert row.proposal["tokens"] == 120
+
+
 async def test_text_that_is_no_json_is_kept_as_it_came(project):
     async with project() as runtime:
         refused = await submit(runtime, '{"iban": "DE00001111", "cents":')
@@ -195,6 +204,17 @@ async def test_a_call_that_the_admission_refuses_is_kept_as_a_refused_one(projec
         assert over.code is Code.BUDGET_EXHAUSTED
         row = await arguments(runtime, over.call_id)
     assert row.cut
+    assert row.memory["charge"] == {"budget": "run.tool.refund", "limit": 1, "spent": 1}
+
+
+async def test_a_call_beyond_the_runs_tokens_is_kept_with_what_was_spent(project):
+    async with project() as runtime:
+        await runtime.run(CLERK, "run_1", budgets=Budgets(tokens=100))
+        await submit(runtime, GOOD, tokens=70)
+        over = await submit(runtime, GOOD, tokens=40, key="k-2")
+        assert over.code is Code.BUDGET_EXHAUSTED
+        row = await arguments(runtime, over.call_id)
+    assert row.memory["charge"] == {"budget": "run.tokens", "limit": 100, "spent": 70}
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,8 @@ async def count_tokens(call: Call, services: CallServices) -> Decision | None:
         if limit is None or total <= limit:
             return None
         charge = Charge("run.tokens", "tokens", tokens, limit, of_run=True)
-        denied = exhausted(charge, total - tokens)
+        call.overdrawn = charge, total - tokens
+        denied = exhausted(*call.overdrawn)
     call.add_decision(denied)
     return denied
 
@@ -199,6 +200,7 @@ async def _over_budget(
     is in `over_budget` and its charges have no limit, so the recursion ends.
     """
     if not can_ask(call.ctx, charge):
+        call.overdrawn = charge, spent
         return _overruled(call, exhausted(charge, spent))
     return await decide_over_budget(call, charge, spent, services) or await admit(call, services)
 

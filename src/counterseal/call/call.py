@@ -26,6 +26,7 @@ from counterseal.gates.base import CompiledContract, Decision, GateContext, Time
 from counterseal.keys import KeyRing
 from counterseal.ledger.entry import Entry, Phase
 from counterseal.ledger.records import Budgets, Due, Held
+from counterseal.ledger.requests import Charge
 from counterseal.ledger.rows import LONGEST_LEASE
 from counterseal.observation import Observation, Observed, Redactor
 from counterseal.proposal import Principal
@@ -102,6 +103,8 @@ class Call:
     request_hash: bytes = b""
     """Of the arguments as proposed."""
     counters_recalled: bool = False
+    overdrawn: tuple[Charge, int] | None = None
+    """The charge that was refused because of its budget, and how much of that was spent."""
     takes_over: int | None = None
     """Fencing number of an earlier call under the same key, whose outcome is unknown."""
     entry: Entry | None = None

@@ -41,7 +41,7 @@ class Capture(NamedTuple):
     """True if only the beginning of the arguments is kept, as text."""
     redactions: list[dict[str, Any]]
     proposal: dict[str, Any]
-    """Key, ids, expected version and origins, as the caller gave them."""
+    """Key, ids, expected version, origins and tokens, as the caller gave them."""
     principal: dict[str, Any]
     contract_hash: str | None
     policy_version: str | None
@@ -49,7 +49,7 @@ class Capture(NamedTuple):
     run: dict[str, Any]
     """The pinned version, and the state that the decision read, with versions."""
     memory: dict[str, Any] | None
-    """What the ledger knew; None if the decision did not need it."""
+    """What the ledger knew, with the charge that a budget refused; None if it was not needed."""
     target: Any
     """What the probe returned."""
     version_seen: str | int | None
@@ -221,7 +221,7 @@ def _capture(call: Call) -> Capture:
         policy_version=call.policy_version,
         config=dict(ctx.config_shown),
         run=_run(ctx),
-        memory=_memory(ctx),
+        memory=_memory(call),
         target=ctx.before,
         version_seen=ctx.version_seen,
         now=ctx.now,
@@ -244,7 +244,8 @@ def unpack_capture(raw: bytes) -> Capture:
 
 
 def _as_given(ctx: GateContext) -> dict[str, Any]:
-    names = ("tool", "version", "key", "operation_id", *CALLER_IDS, "expected_version", "origins")
+    ids = ("tool", "version", "key", "operation_id", *CALLER_IDS)
+    names = (*ids, "expected_version", "origins", "tokens")
     return {name: value for name in names if (value := getattr(ctx.proposal, name)) is not None}
 
 
@@ -256,6 +257,7 @@ def _principal(ctx: GateContext) -> dict[str, Any]:
         "user": principal.user,
         "roles": sorted(principal.roles),
         "scopes": sorted(principal.scopes),
+        "risk_level": principal.risk_level,
     }
 
 
@@ -269,14 +271,18 @@ def _run(ctx: GateContext) -> dict[str, Any]:
     }
 
 
-def _memory(ctx: GateContext) -> dict[str, Any] | None:
-    memory = ctx.memory
+def _memory(call: Call) -> dict[str, Any] | None:
+    memory, refused = call.ctx.memory, dict[str, Any]()
+    if call.overdrawn is not None:
+        charge, spent = call.overdrawn
+        refused["charge"] = {"budget": charge.budget, "limit": charge.limit, "spent": spent}
     if memory is None:
-        return None
+        return refused or None
     entry, held = memory.entry, memory.held
     return {
         "entry": None if entry is None else [entry.call_id, entry.status.value, entry.fence],
         "approval": None if held is None else [held.approval_id, held.status.value],
         "run_counters": dict(memory.run_counters),
         "tenant_counters": dict(memory.tenant_counters),
+        **refused,
     }
