@@ -260,8 +260,12 @@ async def test_a_second_vote_is_not_taken_and_the_page_says_why(bank, ann):
     async with client_of(bank, "bob") as bob:
         page = (await bob.get(f"/approvals/{approval_id}")).text
         assert f"a role that may approve this. {needed}" in page
-    answer = await decide(ann, approval_id, "approve", typed="account:acc_4711")
-    assert (answer.status_code, await bank.status(approval_id)) == (409, "waiting")
+        assert ('<form id="approve"' in page, '<form id="reject"' in page) == (False, True)
+        assert ('href="#approve"' in page, 'href="#reject"' in page) == (False, True)
+        answer = await decide(ann, approval_id, "approve", typed="account:acc_4711")
+        assert (answer.status_code, await bank.status(approval_id)) == (409, "waiting")
+        answer = await decide(bob, approval_id, "reject", comment="Not this account.")
+        assert (answer.status_code, await bank.status(approval_id)) == (303, "rejected")
 
 
 async def test_a_justification_is_asked_for_where_it_is_needed(bank):

@@ -321,9 +321,14 @@ _SENTENCES: Final = {
 
 
 def may_vote(
-    demand: Demand, request: PendingApproval, voter: Voter, *, now: float
+    demand: Demand,
+    request: PendingApproval,
+    voter: Voter,
+    choice: Choice = Choice.APPROVE,
+    *,
+    now: float,
 ) -> Objection | None:
-    """Return why this person can't vote on the request, or None if they can."""
+    """Return why this person can't vote so on the request, or None if they can."""
     if voter.tenant != request.tenant:
         return Objection.TENANT
     if request.decided:
@@ -336,11 +341,13 @@ def may_vote(
         return Objection.NOT_THE_USER if consent else Objection.REQUESTER
     if any(folded(vote.approver) == folded(voter.user) for vote in request.votes):
         return Objection.VOTED
+    if not _has_roles(demand, voter.roles):
+        return Objection.ROLE
     counted = _counted(demand, request.votes, request.expires_at)
-    # The last place is for a person with the role that is still missing.
+    # The last place is for a person with the role that is still missing; a rejection takes none.
     is_last = len({folded(vote.approver) for vote in counted}) + 1 >= demand.approvers
     roles = [*(vote.roles for vote in counted), voter.roles]
-    if not _has_roles(demand, voter.roles) or (is_last and _missing(demand, roles)):
+    if choice is Choice.APPROVE and is_last and _missing(demand, roles):
         return Objection.ROLE
     return None
 
@@ -365,7 +372,7 @@ def cast(
     justification: str = "",
 ) -> Vote | Objection:
     """Return the vote of this person, or why it is refused."""
-    objection = may_vote(demand, request, voter, now=now)
+    objection = may_vote(demand, request, voter, decision, now=now)
     if objection is not None:
         return objection
     vote = Vote(

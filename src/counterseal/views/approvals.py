@@ -384,12 +384,15 @@ class ApprovalViews(TenantSection):
         now, waiting = self.runtime.clock(), HeldStatus.WAITING
         return len(await self.runtime.store.list_held(self.tenant, waiting, MAX_PAGE, after=now))
 
-    def objection(self, packet: Packet) -> str | None:
-        """Return a sentence that says why this person cannot vote; None if they can."""
+    def objection(self, packet: Packet, choice: Choice = Choice.REJECT) -> str | None:
+        """Return a sentence that says why this person cannot vote so; None if they can.
+
+        Whoever can approve can reject, so an objection to a rejection is one to any vote.
+        """
         if not self.person.may(Role.APPROVER):
             return str(RoleRequiredError(Role.APPROVER))
         now = self.runtime.clock()
-        reason = may_vote(packet.demand, packet.pending, _voter(self.person), now=now)
+        reason = may_vote(packet.demand, packet.pending, _voter(self.person), choice, now=now)
         return None if reason is None else reason.text_for(packet.demand, packet.votes)
 
     async def decide(

@@ -120,6 +120,17 @@ def test_one_of_two_approvers_has_the_role_that_one_of_them_needs(demand):
     assert counted(two, vote("u_8"), vote("u_9", REJECT)) is Tally.REJECTED
 
 
+def test_whoever_is_refused_the_last_place_can_still_reject(demand):
+    two = demand(approvers=2, including=frozenset({frozenset({"compliance"})}))
+    asked = request(vote("u_8"))
+    assert cast(two, asked, voter("u_9"), APPROVE, now=1) is Objection.ROLE
+    assert cast(two, asked, voter("u_9"), REJECT, now=1).decision is REJECT
+    for who, objection in ((voter("u_8"), Objection.VOTED), (voter("u_7"), Objection.REQUESTER)):
+        assert cast(two, asked, who, REJECT, now=1) is objection
+    strangers = demand(approvers=2, roles=frozenset({frozenset({"cfo"})}))
+    assert cast(strangers, request(), voter("u_9"), REJECT, now=1) is Objection.ROLE
+
+
 def test_a_voter_needs_a_name():
     for broken in ({"user": " "}, {"tenant": ""}, {"roles": [""]}):
         with pytest.raises(ValueError, match=next(iter(broken))):

@@ -135,6 +135,7 @@ async def _request_page(request: PageRequest, error: ApprovalError | None = None
         packet=packet,
         card=packet_card(packet, now=request.state.clock()),
         objection=_objection(request, packet),
+        unable=request.view.approvals.objection(packet, Choice.APPROVE),
         stopped=request.view.approvals.stop_reason(packet),
         needed=row.needed,
         **await _outcome(request, row, packet),
