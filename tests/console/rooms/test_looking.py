@@ -187,6 +187,24 @@ async def test_a_refused_call_says_at_which_gate_and_why(works, root):
     assert "Not executed." in text
 
 
+async def test_an_operator_sees_the_arguments_and_that_is_on_record(works, root, vic):
+    seen = await works.call("read_gauge", {"gauge": ["dial of Ruth"]})
+    path = f"/calls/{seen.call_id}"
+    page = await root.get(path)
+    assert "Show the arguments" in said(page)
+    assert "dial of Ruth" not in page.text
+    assert "An operator can see the arguments." in said(await vic.get(path))
+    refused = await sent(vic, f"{path}/arguments")
+    assert refused.status_code == 403
+    assert "dial of Ruth" not in refused.text
+    assert "arguments.read" not in said(await root.get(path))
+    shown = said(await sent(root, f"{path}/arguments"))
+    assert '{ "gauge" : [ "dial of Ruth" ] }' in shown
+    assert "That you looked is on record." in shown
+    *_, read = (await works.view().calls.page(seen.call_id)).events
+    assert (read.type, read.user) == ("arguments.read", "root")
+
+
 async def test_a_held_call_shows_its_approval_and_a_replay_the_call_that_did_it(works, root):
     held = await works.call("open_valve", {"valve": "v-7"})
     text = said(await root.get(f"/calls/{held.call_id}"))

@@ -42,6 +42,24 @@ async def test_one_calls_story_its_events_and_its_observation(api):
             assert seen.json()["result_payload"]["data"] == {"notes": 1}, query
 
 
+async def test_an_operator_sees_what_was_proposed_and_that_is_on_record(api):
+    given = {"tool": "note", "arguments": {"text": 7}, "run_id": "run_1"}
+    assert (await api.agent().post("/v1/calls", json=given)).status_code == 400
+    vera, olga = api.by_key("vera"), api.by_key(("olga", "acme"))
+    (row,) = (await vera.get("/v1/calls", params={"tool": "note"})).json()["items"]
+    path = f"/v1/calls/{row['call_id']}"
+    assert await code_of(await vera.get(f"{path}/arguments"), 403) == "role-required"
+    assert await code_of(await api.agent().get(f"{path}/arguments"), 403) == "people-only"
+    assert (await api.by_key("eve").get(f"{path}/arguments")).status_code == 404
+    before = (await vera.get(f"{path}/events")).json()["items"]
+    assert "arguments.read" not in {one["type"] for one in before}
+    seen = await olga.get(f"{path}/arguments")
+    assert (seen.status_code, seen.json()["arguments"]) == (200, {"text": 7})
+    *events, read = (await vera.get(f"{path}/events")).json()["items"]
+    assert events == before
+    assert (read["type"], read["user"]) == ("arguments.read", "olga")
+
+
 async def test_what_a_read_was_answered_is_found_where_something_was_taken_out_of_it(api):
     made = fake_tool("peek", {"password": "hunter2-and-more", "n": 1})
     api.runtime.register(made.tool, grants=[Grant(agent="bot", tool="peek")])

@@ -173,6 +173,19 @@ def test_show_tells_a_call_in_its_order(run, project):
     ]
 
 
+def test_show_tells_what_was_proposed_and_records_who_looked(run, project):
+    _, refused = project
+    assert "arguments" not in json.loads(run("audit", "show", refused, "--json").stdout)
+    shown = run("audit", "show", refused, "--arguments", "--by", "vic")
+    assert shown.exit_code == 0, shown.stderr
+    assert shown.stdout.endswith('\nArguments\n{\n  "case_id": 7\n}\n')
+    told = json.loads(run("audit", "show", refused, "--arguments", "--by", "ann", "--json").stdout)
+    assert told["arguments"]["arguments"] == {"case_id": 7}
+    assert told["arguments"]["principal"]["agent"] == "intake-agent"
+    looks = [event for event in told["events"] if event["type"] == "arguments.read"]
+    assert [event["user"] for event in looks] == ["vic", "ann"]
+
+
 def test_show_tells_who_approved_it(run, project, folder):
     file = folder / "counterseal.toml"
     file.write_text(f"{file.read_text()}\n[approvers.desk]\n")
