@@ -23,7 +23,7 @@ from counterseal.observation.secret_formats import (
     FORMATS,
     SURE_WORDS,
     UNSURE_WORDS,
-    is_identity,
+    is_token,
     looks_random,
     telling,
 )
@@ -122,7 +122,8 @@ def _is_named(found: Found) -> bool:
     if not sure or not _is_value(plain):
         return False
     if sure == 1 or lead.rstrip(_AROUND).endswith((",", "(", "|")):
-        return looks_random(plain) and not (name.lower() == "key" and is_identity(plain))
+        called = raw[found.last : found.last + 1] == b"("
+        return looks_random(plain) if called else is_token(name, plain)
     if lead.endswith(('"', "'", "`")):
         return plain.count(" ") < 2
     if lead.endswith("="):
@@ -569,7 +570,7 @@ def _holds_secret(key: str, item: Any, sure: int) -> bool:
         return False
     if isinstance(item, str):
         if sure == 1:
-            return looks_random(item) and not (key.lower() == "key" and is_identity(item))
+            return is_token(key, item)
         return item != "" and not _DONE.fullmatch(item)
     if isinstance(item, list | tuple):
         return any(_holds_secret(key, inner, sure) for inner in item)

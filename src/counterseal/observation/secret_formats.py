@@ -338,3 +338,17 @@ _IDENTITY: Final = re.compile(
 def is_identity(text: str) -> bool:
     """Return whether a text has the form of an id or a hash."""
     return _IDENTITY.fullmatch(text) is not None
+
+
+_TOKEN_NAME: Final = re.compile(r"(?i:.*(?:token|sess(?:ion)?[_\-. ]?id))", re.DOTALL)
+_TOKEN: Final = re.compile(r"(?=\D*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{12,}")
+
+
+def is_token(name: str, text: str) -> bool:
+    """Return whether a text under an unsure name is a secret.
+
+    It looks random, or it mixes letters and digits and the name ends in `token` or `session_id`.
+    """
+    if looks_random(text):
+        return not (name.lower() == "key" and is_identity(text))
+    return bool(_TOKEN_NAME.fullmatch(name) and _TOKEN.fullmatch(text) and not is_identity(text))

@@ -1,7 +1,10 @@
+import ast
 import base64
 import json
 import random
+import sysconfig
 import uuid
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -181,6 +184,7 @@ HARMLESS = [
     "eyJust kidding.",
     "The token is base64-encoded, and the key is a 32-character string.",
     'client = Client(api_key="your-api-key", token="<token>")',
+    "token = sha256hexdigest(text)",
     "fields: ['username', 'password', 'repository']",
     "--password TEXT  The password of the account. --token-file PATH",
     "Press the Enter key: version 1.2.3 starts on 2026-03-01T10:00:00Z.",
@@ -190,6 +194,29 @@ HARMLESS = [
 @pytest.mark.parametrize("text", HARMLESS)
 def test_realistic_text_without_secrets_stays_as_it_is(text):
     assert SECRETS.redact({"text": text}) == ({"text": text}, ())
+
+
+MODULES = """ast configparser ftplib getpass hashlib hmac imaplib netrc pickle random secrets
+shelve smtplib ssl tokenize typing urllib/request uuid"""
+
+
+def paragraphs():
+    """The paragraphs of our documentation, and of docstrings that speak of keys and tokens."""
+    for page in Path(__file__).parents[3].joinpath("docs").rglob("*.md"):
+        yield from page.read_text().split("\n\n")
+    for name in MODULES.split():
+        source = Path(sysconfig.get_path("stdlib"), f"{name}.py").read_text()
+        documented = ast.Module | ast.ClassDef | ast.FunctionDef
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, documented) and (text := ast.get_docstring(node)):
+                yield from text.split("\n\n")
+
+
+def test_fewer_than_one_in_two_hundred_paragraphs_of_documentation_is_altered():
+    benign = [text for text in paragraphs() if len(text) > 40]
+    altered = [text for text in benign if SECRETS.redact(text) != (text, ())]
+    assert len(benign) > 1000
+    assert len(altered) < 0.005 * len(benign), altered
 
 
 @given(st.uuids(), st.binary(max_size=2000), st.integers(), st.datetimes())
@@ -225,6 +252,17 @@ def test_secret_without_a_prefix_is_found_under_a_telling_key(key):
     assert len(missed) <= 3, missed  # letters only, which may be a word
 
 
+@pytest.mark.parametrize("name", ["token", "MY_TOKEN", "sessionId", "session_id"])
+@pytest.mark.parametrize("letters", [ALNUM, LOWER + DIGITS])
+@given(data=st.data(), letter=st.sampled_from(LOWER), digit=st.sampled_from(DIGITS))
+def test_letters_and_digits_under_the_name_of_a_token_are_a_secret(
+    name, letters, data, letter, digit
+):
+    secret = letter + data.draw(of(letters, 10)) + digit
+    assert SECRETS.redact({name: secret})[0] == {name: "[redacted:password]"}
+    assert SECRETS.redact(f"{name}={secret}")[0] == f"{name}=[redacted:password]"
+
+
 @pytest.mark.parametrize("token", ["gh" + "p_" + "c" * 36, "xo" + "xb-" + "abcdef" * 3])
 def test_known_prefix_is_enough_however_plain_the_rest_is(token):
     assert token not in SECRETS.redact(f"I used {token} there")[0]
@@ -256,6 +294,7 @@ def test_none_of_many_thousand_ids_hashes_and_images_is_altered():
         },
         {"token": "quick", "start_offset": 4, "token_type": "bearer", "secret_name": "smtp1"},
         {"key": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "keys": ["a", "b"], "session": "Monday 9:30"},
+        {"session_id": "20261118093000", "token": "authentication", "next_token": "page2of12345"},
     ],
 )
 def test_names_that_only_resemble_those_of_secrets_keep_their_values(value):
