@@ -302,6 +302,38 @@ async def test_target_that_changes_while_people_decide_voids_the_approval():
     assert (again.code, account.paid) == (Code.CONFIRMATION_MISSING, [])
 
 
+# --- the state of the run -------------------------------------------------------------------------
+
+
+async def test_policy_about_the_runs_state_allows_asks_and_denies_as_the_run_goes_on():
+    look = fake_tool(
+        "look",
+        {"suspicion": "low"},
+        {"suspicion": "some"},
+        {"suspicion": "high"},
+        state_effects=[{"key": "suspicion"}],
+    )
+    update = fake_tool("update_case", {"ok": True}, **UPDATE)
+    about = {"tools": ["update_case"], "reason": "The run has seen something suspicious."}
+    rules = policy(
+        {**about, "id": "some", "when": "state.suspicion == 'some'", "then": "require_approval"},
+        {**about, "id": "high", "when": "state.suspicion == 'high'", "then": "deny"},
+    )
+    async with runtime_for(look, update, policy=rules) as runtime:
+        run = await runtime.run(principal(), "run_1")
+        unseen = await run.submit("update_case", key="k0")
+        assert (unseen.code, update.calls) == (Code.POLICY_VIOLATION, []), "no state, no result"
+        for key, code, rule in (
+            ("k1", Code.SUCCESS, None),
+            ("k2", Code.CONFIRMATION_MISSING, "some"),
+            ("k3", Code.POLICY_VIOLATION, "high"),
+        ):
+            assert (await run.submit("look")).ok
+            seen = await run.submit("update_case", key=key)
+            assert (seen.code, len(update.calls)) == (code, 1)
+            assert rule is None or rule in rules_of(seen)
+
+
 # --- rules of the contract that ask ---------------------------------------------------------------
 
 
