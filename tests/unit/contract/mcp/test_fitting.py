@@ -265,6 +265,136 @@ def test_the_word_for_items_that_no_part_has_described_keeps_its_meaning():
     assert not takes(made, {"none": [1]})
 
 
+# In the style of JSON-Schema-Test-Suite: what the word says, a schema, what it takes and refuses.
+STRING, NUMBER = {"type": "string"}, {"type": "number"}
+A, B = {"properties": {"a": STRING}}, {"properties": {"b": NUMBER}}
+NO_MORE, NO_ITEMS = {"unevaluatedProperties": False}, {"unevaluatedItems": False}
+FIRST = {"prefixItems": [STRING]}
+UNEVALUATED = {
+    "properties beside it": ({**A, **NO_MORE}, [{}, {"a": "x"}], [{"b": 1}, {"a": "x", "b": 1}]),
+    "a schema for the rest": (
+        {**A, "unevaluatedProperties": {"type": "string", "minLength": 3}},
+        [{"a": "x"}, {"a": "x", "z": "long"}],
+        [{"z": "x"}, {"z": 1}],
+    ),
+    "patternProperties": (
+        {"patternProperties": {"^x": STRING}, **NO_MORE},
+        [{}, {"xa": "t"}],
+        [{"xa": 1}, {"a": "t"}],
+    ),
+    "additionalProperties beside it": (
+        {**A, "additionalProperties": True, **NO_MORE},
+        [{"a": "x"}, {"a": "x", "z": 1}],
+        [{"a": 1}],
+    ),
+    "allOf": ({"allOf": [A], **B, **NO_MORE}, [{"a": "x", "b": 1}], [{"z": 1}, {"b": "x"}]),
+    "allOf with additionalProperties": (
+        {"allOf": [{**A, "additionalProperties": True}], **NO_MORE},
+        [{"a": "x", "z": 1}],
+        [{"a": 1}],
+    ),
+    "anyOf that applies": (
+        {"anyOf": [{**A, "required": ["a"]}, {**B, "required": ["b"]}], **NO_MORE},
+        [{"a": "x"}, {"b": 1}, {"a": "x", "b": 1}],
+        [{}, {"a": "x", "b": "y"}, {"a": "x", "z": 1}],
+    ),
+    "oneOf that applies": (
+        {"oneOf": [{**A, "required": ["a"]}, {**B, "required": ["b"]}], **NO_MORE},
+        [{"a": "x"}, {"b": 1}],
+        [{"a": "x", "b": 1}, {"a": "x", "b": "y"}],
+    ),
+    "not describes nothing": (
+        {**A, "not": {"not": {**B, "required": ["b"]}}, **NO_MORE},
+        [],
+        [{"a": "x"}, {"a": "x", "b": 1}],
+    ),
+    "if and then": (
+        {"if": {**A, "required": ["a"]}, "then": B, "else": {"properties": {"c": {}}}, **NO_MORE},
+        [{"a": "x", "b": 1}, {"c": 1}],
+        [{"a": "x", "c": 1}, {"b": 1}],
+    ),
+    "if without then": ({"if": A, **NO_MORE}, [{"a": "x"}], [{"a": 1}, {"b": 1}]),
+    "dependentSchemas": (
+        {"properties": {"a": {}}, "dependentSchemas": {"a": B}, **NO_MORE},
+        [{"a": 1, "b": 1}, {"a": 1}],
+        [{"b": 1}],
+    ),
+    "$ref": (
+        {"$ref": "#/$defs/A", **B, **NO_MORE, "$defs": {"A": A}},
+        [{"a": "x", "b": 1}],
+        [{"z": 1}, {"a": 1}],
+    ),
+    "a cousin does not see": ({"allOf": [A, NO_MORE]}, [{}], [{"a": "x"}]),
+    "an inner word that takes all": (
+        {**A, "allOf": [{"unevaluatedProperties": True}], **NO_MORE},
+        [{"a": "x", "z": 1}],
+        [{"a": 1}],
+    ),
+    "nested objects apart": (
+        {"properties": {"a": {"type": "object", **B, **NO_MORE}}, **NO_MORE},
+        [{"a": {"b": 1}}],
+        [{"a": {"c": 1}}, {"b": 1}],
+    ),
+    "prefixItems": (
+        {**FIRST, **NO_ITEMS},
+        [[], ["x"]],
+        [[1], ["x", 1]],
+    ),
+    "items take the rest": ({**FIRST, "items": NUMBER, **NO_ITEMS}, [["x", 1]], [["x", "y"]]),
+    "a schema for more items": (
+        {**FIRST, "unevaluatedItems": NUMBER},
+        [["x"], ["x", 1, 2]],
+        [["x", "y"]],
+    ),
+    "allOf of items": (
+        {**FIRST, "allOf": [{"prefixItems": [True, NUMBER]}], **NO_ITEMS},
+        [["x", 1]],
+        [["x", 1, 2], ["x", "y"]],
+    ),
+    "anyOf of items": (
+        {**FIRST, "anyOf": [{"prefixItems": [True, {"const": 2}]}, {"items": False}], **NO_ITEMS},
+        [["x", 2], []],
+        [["x", 3], ["x", 2, 4]],
+    ),
+    "if of items": (
+        {**FIRST, "if": {"prefixItems": [True, {"const": 2}]}, "then": {}, **NO_ITEMS},
+        [["x"], ["x", 2]],
+        [["x", 3]],
+    ),
+    "not of items": (
+        {**FIRST, "not": {"not": {"prefixItems": [True, {"const": 2}]}}, **NO_ITEMS},
+        [["x"]],
+        [["x", 2]],
+    ),
+    "contains": (
+        {**FIRST, "contains": {"const": 2}, **NO_ITEMS},
+        [["x", 2, 2]],
+        [["x"], ["x", 2, 3]],
+    ),
+    "$ref to items": (
+        {"$ref": "#/$defs/Pair", **NO_ITEMS, "$defs": {"Pair": {"prefixItems": [STRING, NUMBER]}}},
+        [["x", 1]],
+        [["x", 1, 2]],
+    ),
+    "a cousin does not see items": ({"allOf": [FIRST, NO_ITEMS]}, [[]], [["x"]]),
+}
+
+
+@pytest.mark.parametrize("case", UNEVALUATED)
+def test_what_no_part_has_described_is_taken_and_refused_as_the_upstream_does(case):
+    schema, taken, refused = UNEVALUATED[case]
+    kind = "array" if isinstance([*taken, *refused][0], list) else "object"
+    inner = {"type": kind, **{word: said for word, said in schema.items() if word != "$defs"}}
+    shared = {"$defs": schema.get("$defs", {})}
+    made, upstream = fitted(obj({"x": inner}, **shared)), jsonschema_rs.Draft202012Validator(schema)
+    for value in taken + refused:
+        assert upstream.is_valid(value) is takes(made, {"x": value}) is (value in taken), value
+    if kind == "object":  # also as the arguments themselves
+        made = fitted({**inner, **shared})
+        for value in taken + refused:
+            assert takes(made, value) is (value in taken), value
+
+
 def test_alternatives_inside_alternatives_are_taken_as_the_upstream_takes_them():
     inner = {"anyOf": [obj({"a": {"type": "string"}}), {"anyOf": [{"type": "null"}]}]}
     made = fitted(obj({"x": {"anyOf": [inner, obj({"b": obj({"c": {"type": "integer"}})})]}}))

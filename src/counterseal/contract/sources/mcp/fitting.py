@@ -3,10 +3,12 @@
 The result is JSON Schema 2020-12: closed, typed, bounded, and with a description for each argument.
 It accepts nothing that the upstream's schema refuses, and refuses only
 
-- properties that no schema of their object names, because objects are closed. Arguments are always
-  closed; objects inside them, unless the upstream says that they are open (`additionalProperties`)
-  or names no properties. Inside `oneOf`, `not`, `if` and `contains` objects stay as they are:
-  closing them there would change which alternative applies.
+- properties that no schema of their object names, because objects are closed. Objects that say
+  what else they take (`unevaluatedProperties`, or a schema for the rest) stay as they are. Other
+  arguments are closed, unless they are open and none is named; objects inside them, unless the
+  upstream says that they are open (`additionalProperties`) or names no properties. Inside
+  `oneOf`, `not`, `if` and `contains` objects stay as they are: closing them there would change
+  which alternative applies.
 - texts and lists that are longer than all arguments of a call may be together.
 
 Patterns that can't be run safely are removed, and only the upstream checks them. A schema that
