@@ -17,7 +17,7 @@ HEADS = ("", "ratio", "target", "ours", "p99", "beside", "p99", "rounds x calls"
 MARKS = {"aim": "✓✓", "reach": "✓", "short": "✗", "": ""}
 STYLES = {"aim": "green", "reach": "green", "short": "red", "": ""}
 TITLES = {
-    "call": "In process, read-only, every gate",
+    "call": "In process, a read in memory, every gate: processor time",
     "ledger": "Durable changes, exactly once",
     "mcp_server": "MCP over HTTP",
     "gateway": "Through the gateway, before the same upstream",
@@ -107,18 +107,14 @@ def versions(results: Results) -> str:
 
 
 BRIEF: Final = (
-    "call/fastmcp",
-    "call/langchain",
-    "call/agent-governance-toolkit",
-    "call/pydantic-ai",
     "ledger/sqlite-one",
-    "ledger/sqlite-one-dbos",
+    "ledger/postgres-32",
+    "http_api/sqlite-note-32-wrk",
     "gateway/fastmcp-shared-echo-2026-07-28",
-    "gateway/contextforge-stateful-echo-2025-11-25",
     "gateway/direct-slow",
-    "http_api/sqlite-echo-32",
+    "call/await-langchain",
 )
-"""What the README shows: won and lost."""
+"""The rows of the README: durable work first, won and lost."""
 
 
 def brief(results: Results) -> str:
