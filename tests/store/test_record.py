@@ -63,6 +63,7 @@ async def test_a_search_is_narrowed_by_each_word_and_by_all_together(store, fill
     types = ["tool.started", EventType.SUCCEEDED]
     assert await found(types=types) == expected(lambda one: one.type in types)
     assert await found(types=[]) == []
+    assert await found(types=[], run_id="run_1") == []  # by an index, too
     together = {"run_id": "run_1", "tool": "send", "types": {EventType.STARTED}}
     assert len(await found(**together)) == 1
     assert await found(**together, call_id="call_3") == await found(**together)

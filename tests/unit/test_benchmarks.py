@@ -202,7 +202,7 @@ def test_a_row_about_time_or_memory_says_so():
 
 def test_the_page_names_versions_the_machine_and_who_is_missing():
     text = markdown(results(ROW, missing=(Missing("Gone", "no wheel"),)))
-    assert "### In process, read-only, every gate" in text
+    assert "### In process, a read in memory, every gate: processor time" in text
     assert "| Other, in memory | 4x as fast" in text
     assert "counterseal 0.1.0, other 1.2" in text
     assert "Could not take part: Gone: no wheel" in text
@@ -213,7 +213,7 @@ def test_the_table_is_put_between_the_marks_and_checked(tmp_path, monkeypatch):
         monkeypatch.setattr(command, name, tmp_path / getattr(command, name).name)
     command.PAGE.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nAfter\n", encoding="utf-8")
     command.FRONT.write_text(f"# Front\n{BEGIN}{END}\n", encoding="utf-8")
-    results(ROW, replace(ROW, key="call/fastmcp")).write(command.KEPT)
+    results(ROW, replace(ROW, key="call/await-langchain")).write(command.KEPT)
     assert page(check=True) == 1
     assert page(check=False) == 0
     assert page(check=True) == 0

@@ -125,7 +125,7 @@ def _warn_unencrypted(settings: Settings, host: str) -> None:
         return
     warn(
         f"WARNING: no encryption on {host}, and other machines can reach it.",
-        "Every machine on the network path can read API keys, passwords and the data of calls.",
+        "Machines on the way can read API keys, passwords and the data of calls.",
         "Serve https with --tls-cert FILE --tls-key FILE, or listen on 127.0.0.1.",
         "If a proxy in front of it encrypts, say so in [gateway] of counterseal.toml:",
         'public_url = "https://…", or behind_proxy = true.',

@@ -149,7 +149,7 @@ class CallChoice(NamedTuple):
 
     def __str__(self) -> str:
         when = f", {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
-        return f"{self.call_id} ({self.tool} in run {self.run_id}{when})"
+        return f"{self.call_id} ({self.tool or 'unknown tool'} in run {self.run_id}{when})"
 
 
 class AmbiguousCallError(CountersealError):

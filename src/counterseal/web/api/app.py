@@ -222,7 +222,7 @@ _TITLES: Final = {
     **{known.status: known.title for known in reversed(list(PROBLEMS.values()))},
     400: "The request is not valid",
     403: "The credential, or the role, does not allow this",
-    409: "In progress, already decided, or changed since it was read",
+    409: "In progress, already decided, changed since it was read, or an ambiguous id",
     422: "The request is valid, but can't be carried out",
 }
 
@@ -282,6 +282,8 @@ def _complete(operation: dict[str, Any], method: str, security: list[Mapping[str
     statuses = _ALWAYS if method == "GET" else (*_ALWAYS, *_OF_CHANGES)
     if "approvals" in operation["tags"]:
         statuses = (*statuses, 409)  # for an approval that can't be shown here
+    if any(one["name"] == "call_id" for one in operation.get("parameters", ())):
+        statuses = (*statuses, 409)  # for a caller's id that several calls have
     _add_problems(responses, statuses)
 
 

@@ -95,7 +95,7 @@ class Submission(RequestBody):
     expected_version: str | Annotated[int, WHOLE] | None = Field(
         None, description="The version of the resource that the call is based on."
     )
-    tokens: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
+    tokens: Annotated[int, Field(ge=0, le=10**9), WHOLE] | None = Field(
         None, description="Tokens that the model used for this call."
     )
     configurable: JsonObject | None = Field(
