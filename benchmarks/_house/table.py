@@ -107,14 +107,14 @@ def versions(results: Results) -> str:
 
 
 BRIEF: Final = (
-    "ledger/sqlite-one",
-    "ledger/postgres-32",
     "http_api/sqlite-note-32-wrk",
+    "http_api/postgres-note-32-wrk",
     "gateway/fastmcp-shared-echo-2026-07-28",
+    "gateway/fastmcp-shared-echo-2025-11-25",
     "gateway/direct-slow",
     "call/await-langchain",
 )
-"""The rows of the README: durable work first, won and lost."""
+"""The rows of the README: durable work first, won and lost; none older than the present code."""
 
 
 def brief(results: Results) -> str:
