@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from counterseal.contract.lint.regex import is_bounded
 from counterseal.contract.lint.rule import Breach, rule
-from counterseal.contract.lint.schema_rules import INPUT, fields
+from counterseal.contract.lint.schema_rules import INPUT, fields, is_bounded
 from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs, word_set
 
@@ -31,29 +30,14 @@ def words_of(name: str) -> list[str]:
 
 # --- what sounds like code ------------------------------------------------------------------------
 
-
-class Sounds(NamedTuple):
-    what: str
-    certain: bool
-
-
-_SHELL = word_set("shell bash zsh powershell cmd command argv")
 _LANGUAGES = word_set("python javascript js typescript perl ruby lua")
-_CODE = _LANGUAGES | word_set("script code eval exec")
+_SHELL = word_set("shell bash zsh powershell cmd command argv")
+_CODE = _LANGUAGES | _SHELL | word_set("script eval exec")
 _DOUBTFUL = word_set("snippet expression formula program notebook macro lambda")
 _RUN = word_set("run execute exec eval evaluate interpret")
 _RUNNERS = _SHELL | _LANGUAGES | word_set("repl terminal interpreter eval exec")
-_FILLERS = word_set("a an the my some in tool")
-_OTHER_CODES = word_set(
-    "access account airport area auth authorization bank bar branch campaign category center "
-    "centre city color colour confirmation cost country coupon currency customer department "
-    "diagnosis dial discount error exit facility gift industry invitation invite iso item language "
-    "locale location offer otp phone pin plan postal product project promo promotion qr reason "
-    "referral region response security site sms sort state station status supplier swift tariff "
-    "tax tracking trade vat vendor verification voucher zip"
-)
-"""Words that make a code a plain identifier: `country_code`."""
-_OTHER_DOUBTS = word_set("cron regular facial gene loyalty")
+_BEFORE_CODE = _LANGUAGES | _SHELL | word_set("source program input user my custom raw")
+"""What makes a code one that runs: `source_code` is, `country_code` is not."""
 _ABOUT = word_set(
     "author category count date format hash id index key kind label language length level limit "
     "name number owner page path ref size state status tag time title type uri url uuid version"
@@ -62,7 +46,7 @@ _ABOUT = word_set(
 
 _NOUN = r"(?:code|scripts?|commands?(?: line)?|snippets?|programs?)"
 _DOUBTFUL_NOUN = r"(?:expressions?|formulas?|source|statements?|macros?|cells?|notebooks?)"
-_LANGUAGE = r"(?:python|javascript|js|typescript|bash|powershell|shell|perl|ruby|lua)"
+_LANGUAGE = rf"(?:{'|'.join(sorted(_LANGUAGES))}|bash|powershell|shell)"
 _RUNS = r"(?:runs?|running|executes?|executed|evals?|evaluates?|evaluated|interprets?|interpreted)"
 _GAP = r"(?:[^\w.;!?]+\w+){0,5}?[^\w.;!?]+"
 _NOT = re.compile(
@@ -75,72 +59,62 @@ def _near(one: str, other: str) -> str:
     return rf"{one}{_GAP}{other}|{other}{_GAP}{one}"
 
 
-def _pattern(*alternatives: str) -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(alternatives)})\b", re.IGNORECASE)
-
-
-_SURELY_RUN = _pattern(
-    _near(_LANGUAGE, _RUNS),
-    rf"{_NOUN} +(?:to|to be|that is|that will be|which is|will be|is|are|gets) +{_RUNS}",
-    rf"{_RUNS}(?: +(?:as|the|a|an|this|that|given|your|any|arbitrary))* +{_NOUN}",
+_A_LANGUAGE_RUN = _near(_LANGUAGE, _RUNS)
+_SURELY_RUN = (
+    rf"{_A_LANGUAGE_RUN}|{_NOUN} +(?:to|to be|(?:that |which )?(?:is|are|will be)) +{_RUNS}"
+    rf"|{_RUNS}(?: +(?:as|the|a|an|this|that|given|your|any|arbitrary))* +{_NOUN}"
 )
-_MAYBE_RUN = _pattern(_near(_NOUN, _RUNS), _near(_DOUBTFUL_NOUN, _RUNS))
-_A_LANGUAGE_RUN = _pattern(_near(_LANGUAGE, _RUNS))
-_IN_A_LANGUAGE = _pattern(rf"{_LANGUAGE} +(?:source +)?(?:{_NOUN}|{_DOUBTFUL_NOUN})")
+_MAYBE_RUN = rf"{_near(_NOUN, _RUNS)}|{_near(_DOUBTFUL_NOUN, _RUNS)}"
+_IN_A_LANGUAGE = rf"{_LANGUAGE} +(?:source +)?(?:{_NOUN}|{_DOUBTFUL_NOUN})"
 
 
-def argument_sounds(name: str, description: str) -> Sounds | None:
-    """Return what an argument sounds like by its name and description; None if harmless."""
-    words = set(words_of(name))
-    about = not _ABOUT.isdisjoint(words_of(name)[-1:])
-    code = _CODE & words
-    other = code == {"code"} and not _OTHER_CODES.isdisjoint(words)
-    if _SHELL & words:
-        return Sounds("a shell command", certain=True)
-    if code and not about and not other:
-        return Sounds("code", certain=True)
-    if _affirms(_A_LANGUAGE_RUN if about or other else _SURELY_RUN, description):
-        return Sounds("code", certain=not about)
-    if about or other:
-        return None
-    doubtful = _DOUBTFUL & words and not _OTHER_DOUBTS & words
-    if doubtful or _affirms(_MAYBE_RUN, description) or _affirms(_IN_A_LANGUAGE, description):
-        return Sounds("what may be code", certain=False)
-    return None
-
-
-def tool_sounds(
-    name: str, description: str, arguments: Sequence[str]
-) -> Iterator[tuple[tuple[str, ...], Sounds]]:
-    """Yield what a tool with these text arguments sounds like, and where it says so."""
-    # An argument that only selects a script has no code in it.
-    writes = any(_ABOUT.isdisjoint(words_of(argument)[-1:]) for argument in arguments)
-    words = [word for word in words_of(name) if word not in _FILLERS]
-    runs, rest = _RUN & set(words), set(words) - _RUN
-    if words and (_RUNNERS | _CODE).issuperset(words) and _RUNNERS & set(words):
-        yield ("identity", "name"), Sounds("code", certain=writes)
-    elif runs and rest & (_CODE | _SHELL | _DOUBTFUL):
-        plain = rest <= _CODE | _SHELL or "eval" in runs
-        yield ("identity", "name"), Sounds("code", certain=writes and plain)
-    place = ("affordance", "model_description")
-    if _affirms(_A_LANGUAGE_RUN, description):
-        yield place, Sounds("code", certain=writes)
-    elif _affirms(_MAYBE_RUN, description):
-        yield place, Sounds("what may be code", certain=False)
-
-
-def _affirms(pattern: re.Pattern[str], text: str) -> bool:
+def _affirms(pattern: str, text: str) -> bool:
     """Return whether a text matches and does not deny it: "no code is run", "never run"."""
     text = text[:4_000].lower()
     return any(
         not _NOT.search(text[: match.start()]) and not _NOT.search(match[0].rpartition(" ")[0])
-        for match in pattern.finditer(text)
+        for match in re.finditer(rf"\b(?:{pattern})\b", text)
     )
 
 
-_URL = {"url", "uri", "href", "endpoint", "webhook"}
-_PATH = {"path", "filepath", "filename", "directory", "dir"}
-_SQL_WORDS = re.compile(r"\bSQL\b")
+def argument_runs(name: str, description: str) -> bool | None:
+    """Return whether an argument is code: True if surely, False if maybe, None if not."""
+    words = words_of(name)
+    about = not _ABOUT.isdisjoint(words[-1:])
+    at = words.index("code") if "code" in words else -1
+    is_code = at == 0 or (at > 0 and words[at - 1] in _BEFORE_CODE)
+    if not _SHELL.isdisjoint(words) or ((is_code or _CODE & {*words}) and not about):
+        return True
+    if about or at > 0:  # a name for something else
+        return not about if _affirms(_A_LANGUAGE_RUN, description) else None
+    if _affirms(_SURELY_RUN, description):
+        return True
+    doubtful = not _DOUBTFUL.isdisjoint(words) and "cron" not in words and "regular" not in words
+    return False if doubtful or _affirms(f"{_MAYBE_RUN}|{_IN_A_LANGUAGE}", description) else None
+
+
+def tool_runs(
+    name: str, description: str, arguments: Sequence[str]
+) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Yield each place that says that a tool with these text arguments runs code: True if surely.
+
+    An argument that only selects a script has no code in it.
+    """
+    writes = any(_ABOUT.isdisjoint(words_of(argument)[-1:]) for argument in arguments)
+    words = {*words_of(name)} - word_set("a an the my some in tool")
+    runs, rest = _RUN & words, words - _RUN
+    code = _CODE | {"code"}
+    if words & _RUNNERS and words <= _RUNNERS | code:
+        yield ("identity", "name"), writes
+    elif runs and rest & (code | _DOUBTFUL):
+        yield ("identity", "name"), writes and (rest <= code or "eval" in runs)
+    place = ("affordance", "model_description")
+    if _affirms(_A_LANGUAGE_RUN, description):
+        yield place, writes
+    elif _affirms(_MAYBE_RUN, description):
+        yield place, False
+
+
 _CREDENTIAL = re.compile(
     r"(^|_)(password|passwd|passphrase|api_?key|secret|access_token|auth_token|bearer|private_key|"
     r"refresh_token|session_token|credentials?)$"
@@ -148,6 +122,8 @@ _CREDENTIAL = re.compile(
 _AUTHORITY = re.compile(
     r"^(roles?|scopes?|permissions?|is_admin|acting_as|on_behalf_of|tenant(_id)?|as_user)$"
 )
+
+Place = tuple[str | int, ...]
 
 
 def is_credential(name: str) -> bool:
@@ -157,61 +133,49 @@ def is_credential(name: str) -> bool:
 
 def _kinds(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     words = words_of(name)
-    last = words[-1] if words else ""
-    if "sql" in words or _SQL_WORDS.search(str(schema.get("description", ""))):
+    if "sql" in words or re.search(r"\bSQL\b", str(schema.get("description", ""))):
         yield "SQL"
-    if last in _URL or schema.get("format") in ("uri", "uri-reference", "iri"):
+    is_uri = schema.get("format") in ("uri", "uri-reference", "iri")
+    if is_uri or not {"url", "uri", "href", "endpoint", "webhook"}.isdisjoint(words[-1:]):
         yield "a URL"
-    if last in _PATH:
+    if not {"path", "filepath", "filename", "directory", "dir"}.isdisjoint(words[-1:]):
         yield "a file path"
 
 
-def _texts(contract: Contract) -> Iterator[tuple[tuple[str | int, ...], str, Mapping[str, Any]]]:
-    """Yield every field whose value is text that the model writes."""
-    schema = contract.affordance.input_schema
-    for path, name, value in fields(schema):
-        full = without_refs(schema, value)
-        for part in (full, *_parts(schema, full)):
+def _texts(contract: Contract) -> Iterator[tuple[Place, str, Mapping[str, Any]]]:
+    """Yield every field whose value is text that the model writes: alone, in a union or a list."""
+    root = contract.affordance.input_schema
+    for path, name, value in fields(root):
+        full = without_refs(root, value)
+        inner = [*listed(full, "anyOf"), *listed(full, "oneOf"), full.get("items")]
+        for part in (full, *(without_refs(root, one) for one in inner)):
             if "string" in types_of(part):
                 yield (*INPUT, *path), name, {**full, **part}
                 break
 
 
-def _parts(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the branches of a union and the items of a list."""
-    for word in ("anyOf", "oneOf"):
-        for branch in listed(schema, word):
-            yield without_refs(root, branch)
-    if isinstance(schema.get("items"), Mapping):
-        yield without_refs(root, schema["items"])
-
-
 def _closed(schema: Mapping[str, Any]) -> bool:
     """Return whether the schema limits the text to what its author chose."""
     pattern = schema.get("pattern")
-    bounded = isinstance(pattern, str) and is_bounded(pattern) and ".{" not in pattern
-    return bounded or "enum" in schema or "const" in schema
+    chosen = is_bounded(pattern) and ".{" not in str(pattern)
+    return chosen or "enum" in schema or "const" in schema
 
 
-_Place = tuple[tuple[str | int, ...], str, Sounds]
-
-
-def _code(contract: Contract) -> list[_Place]:
-    """Return every place that sounds like code."""
+def _code(contract: Contract) -> list[tuple[Place, str, bool]]:
+    """Return every place that sounds like code, a sentence about it, and whether it is sure."""
     free = [field for field in _texts(contract) if not _closed(field[2])]
-    places: list[_Place] = [
-        (place, f"{name} takes {sounds.what} that the model writes", sounds)
+    what = {True: "code", False: "what may be code"}
+    places: list[tuple[Place, str, bool]] = [
+        (place, f"{name} takes {what[sure]} that the model writes", sure)
         for place, name, schema in free
-        if (sounds := argument_sounds(name, str(schema.get("description", ""))))
+        if (sure := argument_runs(name, str(schema.get("description", "")))) is not None
     ]
     # Without text that the model writes, there is no code to run.
-    if free and not any(sounds.certain for _, _, sounds in places):
-        names = [name for _, name, _ in free]
+    if free and not any(sure for _, _, sure in places):
+        names, description = [name for _, name, _ in free], contract.affordance.model_description
         places += [
-            (place, f"the tool's texts say that it runs {sounds.what}", sounds)
-            for place, sounds in tool_sounds(
-                contract.name, contract.affordance.model_description, names
-            )
+            (place, f"the tool's texts say that it runs {what[sure]}", sure)
+            for place, sure in tool_runs(contract.name, description, names)
         ]
     return places
 
@@ -220,7 +184,7 @@ def _code(contract: Contract) -> list[_Place]:
 def code_unsandboxed(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX or contract.runs_code is False:
         return
-    places = [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
+    places = [(place, what) for place, what, sure in _code(contract) if sure]
     if contract.runs_code and not places:
         places = [(("runs_code",), "the tool runs code")]
     for place, what in places:
@@ -234,7 +198,7 @@ def code_suspected(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX or contract.runs_code is not None:
         return
     places = _code(contract)
-    if any(sounds.certain for _, _, sounds in places):
+    if any(sure for _, _, sure in places):
         return  # code-unsandboxed says so
     for place, what, _ in places:
         fault = f"{what}; it may be run"
@@ -252,7 +216,7 @@ def raw_power(contract: Contract) -> Iterator[Breach]:
         for kind in (() if _closed(schema) else _kinds(name, schema))
     ]
     if contract.runs_code is False:  # otherwise code-unsandboxed says so
-        places += [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
+        places += [(place, what) for place, what, sure in _code(contract) if sure]
     for place, what in places:
         yield Breach(
             place,

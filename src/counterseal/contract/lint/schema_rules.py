@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
 from counterseal.canonical import canonical, pointer
-from counterseal.contract.lint.regex import is_bounded, is_catastrophic
 from counterseal.contract.lint.rule import Breach, rule
 from counterseal.contract.model import Contract
 from counterseal.contract.outputs import is_blocks
@@ -307,7 +307,8 @@ def _undescribed(contract: Contract, *, top: bool) -> Iterator[Breach]:
 def input_unbounded(contract: Contract) -> Iterator[Breach]:
     for path, inner in subschemas(contract.affordance.input_schema):
         types = types_of(inner)
-        if "string" in types and not _bounded_text(inner):
+        stated = any(word in inner for word in ("maxLength", "enum", "const", "format"))
+        if "string" in types and not stated and not is_bounded(inner.get("pattern")):
             fault = "the text can have any length"
             fix = 'Give it a "maxLength", an "enum" or a bounded "pattern".'
             yield Breach((*INPUT, *path), fault, fix)
@@ -315,23 +316,16 @@ def input_unbounded(contract: Contract) -> Iterator[Breach]:
             yield Breach((*INPUT, *path), "the list can have any length", 'Give it a "maxItems".')
 
 
-def _bounded_text(schema: Mapping[str, Any]) -> bool:
-    if any(word in schema for word in ("maxLength", "enum", "const", "format")):
-        return True
-    return isinstance(schema.get("pattern"), str) and is_bounded(schema["pattern"])
+_ONE_CHARACTER = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]")
 
 
-@rule("pattern-catastrophic", "patterns are safe for backtracking engines")
-def pattern_catastrophic(contract: Contract) -> Iterator[Breach]:
-    for place, schema in both(contract):
-        for path, inner in subschemas(schema):
-            patterns = [((*path, "pattern"), inner.get("pattern"))]
-            patterns += [((*path, "patternProperties", key), key) for key in _patterns(inner)]
-            for where, pattern in patterns:
-                if isinstance(pattern, str) and is_catastrophic(pattern):
-                    fault = "a backtracking engine could take exponential time for this pattern"
-                    fix = "Avoid a repetition inside a repeated group that can match the same text."
-                    yield Breach((*place, *where), fault, fix)
+def is_bounded(pattern: Any) -> bool:
+    """Return whether a pattern spans the whole text and has no endless repetition."""
+    plain = _ONE_CHARACTER.sub("x", pattern) if isinstance(pattern, str) else ""
+    endless = re.search(r"[*+]|\{\d*,\}", plain)
+    while (outer := re.sub(r"\([^()]*\)", "x", plain)) != plain:
+        plain = outer
+    return not endless and re.fullmatch(r"\^[^|()]*\$", plain) is not None
 
 
 @rule("example-invalid", "examples match its input schema")

@@ -46,7 +46,7 @@ INPUT = {
             "description": "Labels.",
         },
     },
-    "required": ["draft_id", "recipient"],
+    "required": ["draft_id", "recipient", "delay"],
     "additionalProperties": False,
     "$defs": {
         "Recipient": {
@@ -68,7 +68,7 @@ STRICT_CALL = {
     "draft_id": "drf_0a1b2c3d",
     "recipient": {"email": "a@example.org"},
     "copies": None,
-    "delay": {"value": None},
+    "delay": None,
     "note": None,
     "tags": None,
 }
@@ -91,7 +91,7 @@ TEXT = (
 )
 PLAIN_EXAMPLE = '{"delay":null,"draft_id":"drf_0a1b2c3d","recipient":{"email":"a@example.org"}}'
 STRICT_EXAMPLE = (
-    '{"copies":null,"delay":{"value":null},"draft_id":"drf_0a1b2c3d","note":null,'
+    '{"copies":null,"delay":null,"draft_id":"drf_0a1b2c3d","note":null,'
     '"recipient":{"email":"a@example.org"},"tags":null}'
 )
 STRICT_SCHEMA = {
@@ -112,21 +112,7 @@ STRICT_SCHEMA = {
             "maximum": 5,
             "description": "How many. Null stands for the default, 1.",
         },
-        "delay": {
-            "anyOf": [
-                {"type": "null"},
-                {
-                    "type": "object",
-                    "properties": {"value": {"type": ["integer", "null"]}},
-                    "required": ["value"],
-                    "additionalProperties": False,
-                },
-            ],
-            "description": (
-                "Seconds; null is for ever. Null leaves it out. "
-                'A value, or a null that is meant, goes in "value".'
-            ),
-        },
+        "delay": {"type": ["integer", "null"], "description": "Seconds; null is for ever."},
         "note": {
             "anyOf": [{"type": "string"}, {"type": "null"}],
             "description": "Shown to the recipient.",

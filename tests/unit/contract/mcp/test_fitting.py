@@ -185,7 +185,7 @@ def test_null_is_not_taken_for_a_word_that_json_schema_does_not_know():
     assert not takes(made, {"a": None})
 
 
-@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(?=x)", "(", "a" * 2000])
+@pytest.mark.parametrize("pattern", ["^(?=x)", "(", "a" * 2000])
 def test_a_pattern_that_can_not_be_run_safely_is_left_to_the_upstream(pattern):
     made = fitted(obj({"a": {"type": "string", "pattern": pattern}}))
     assert "pattern" not in made["properties"]["a"]

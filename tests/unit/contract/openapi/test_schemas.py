@@ -77,7 +77,7 @@ def one(taking):
         ),
         (
             {"type": "string", "pattern": "^(a+)+$", "maxLength": 3},
-            {"type": "string", "maxLength": 3},
+            {"type": "string", "pattern": "^(a+)+$", "maxLength": 3},
         ),
         (
             {"type": "array", "items": {"type": "integer"}},

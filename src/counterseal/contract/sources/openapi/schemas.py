@@ -16,7 +16,6 @@ from typing import Any
 
 from counterseal.canonical import SAFE_INTEGER, canonical
 from counterseal.contract.lint.dangerous_inputs import is_credential
-from counterseal.contract.lint.regex import is_catastrophic
 from counterseal.contract.lint.schema_rules import fields
 from counterseal.contract.schemas import compile_schema, types_of
 from counterseal.contract.sources.foreign_text import clean, unique
@@ -109,7 +108,7 @@ def bounds(flat: Mapping[str, Any], types: tuple[str, ...]) -> tuple[dict[str, A
         if isinstance(pattern, str) and is_usable(pattern):
             result["pattern"] = pattern
         elif pattern is not None:
-            notes.append("a pattern was left out that not every engine can run safely")
+            notes.append("a pattern was left out that can't be run in linear time")
     return result, notes
 
 
@@ -132,8 +131,8 @@ def _limits(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def is_usable(pattern: str) -> bool:
-    """Return whether a pattern compiles, is short, and is safe for every engine."""
-    if len(pattern) > 1000 or is_catastrophic(pattern):
+    """Return whether a pattern is short, and the linear-time engine of the gates can run it."""
+    if len(pattern) > 1000:
         return False
     try:
         compile_schema({"type": "string", "pattern": pattern})
