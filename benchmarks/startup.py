@@ -46,12 +46,19 @@ async def main():
 
 asyncio.run(main())
 """
+NOTICE, CASE = "send_approved_notice", '{"case_id": "case_1001"}'
 PROGRAMS = {
     BARE: ["-c", "pass"],
     "import counterseal": ["-c", "import counterseal"],
     "counterseal --help": ["-m", "counterseal", "--help"],
     "first call": ["-c", FIRST],
+    "counterseal lint": ["-m", "counterseal", "lint"],
+    "counterseal show": ["-m", "counterseal", "show", NOTICE],
+    "counterseal call": [
+        *("-m", "counterseal", "call", "get_case_summary", CASE, "--as", "intake-agent")
+    ],
 }
+"""All of them run in the project that `counterseal init` writes."""
 SERVE, SDK = "counterseal serve", "MCP SDK's server"
 
 
@@ -67,6 +74,9 @@ ROWS = (
         "Until a first call into SQLite is answered, beside a bare Python",
         "first call",
     ),
+    row("lint", "counterseal lint in a new project, beside a bare Python", "counterseal lint"),
+    row("show", "counterseal show TOOL in a new project, beside a bare Python", "counterseal show"),
+    row("call", "counterseal call in a new project, beside a bare Python", "counterseal call"),
     row("serve", "counterseal serve until it answers, beside the MCP SDK's server", SERVE, SDK),
 )
 
@@ -90,7 +100,8 @@ async def served(command: list[str], folder: Path, port: int) -> Turn:
 
 async def bench(house: House) -> None:
     with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name:
-        folder = Path(name)
+        folder = Path(name) / "project"
+        await started(["-m", "counterseal", "init", str(folder)], Path(name))
         blocks: dict[str, Block] = {
             what: partial(started, words, folder) for what, words in PROGRAMS.items()
         }

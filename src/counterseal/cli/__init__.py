@@ -7,6 +7,7 @@ Commands read options, ask a view or an operation, and hand the result to `rende
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -15,6 +16,8 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line, and end the process with the command's exit code."""
+    # A command that imports a thousand modules would be searched for garbage hundreds of times.
+    gc.set_threshold(20_000, 20, 50)
     from counterseal.cli.app import app
 
     for name in ("stdout", "stderr"):
@@ -36,6 +39,7 @@ def main() -> None:
 
 def _after_flush(code: str | int | None) -> str | int | None:
     """Flush stdout, which may be a closed pipe (`… | head`), and return the exit code."""
+    gc.freeze()  # the process ends: its objects need no last search for garbage
     try:
         sys.stdout.flush()
     except BrokenPipeError:

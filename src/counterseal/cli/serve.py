@@ -81,7 +81,11 @@ def serve(
             _warn_unencrypted(settings, host)
 
     # Tools may print, and that is no result of this command.
-    with errors_end_the_command("nothing is served"), redirect_stdout(sys.stderr):
+    with (
+        errors_end_the_command("nothing is served"),
+        redirect_stdout(sys.stderr),
+        _garbage_collection_off(),
+    ):
         from counterseal.web import server
 
         work = server.serve(
@@ -95,6 +99,21 @@ def serve(
             ready=ready,
         )
         run_until_stopped(work)
+
+
+@contextmanager
+def _garbage_collection_off() -> Iterator[None]:
+    """Start without searching for garbage: modules and routes are kept, so there is little.
+
+    `tune_garbage_collection` ends this when the server answers.
+    """
+    import gc
+
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _tls_files(settings: Settings, cert: Path | None, key: Path | None) -> tuple[Path, Path] | None:
@@ -276,9 +295,9 @@ def tune_garbage_collection() -> None:
     """Exclude what exists by now from garbage collection, and collect less often."""
     import gc
 
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 def _note_progress(text: str) -> None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
@@ -36,13 +36,13 @@ from counterseal.contract.declare import PlainTool, Tool, is_plain_tool, wrap_pl
 from counterseal.contract.files import read_contracts
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract
-from counterseal.contract.sources.mcp.lock import Lock
-from counterseal.contract.sources.mcp.overlay import contract_of
-from counterseal.contract.sources.mcp.overlay_files import read_overlay
 from counterseal.documents import SUFFIXES, read_document
 from counterseal.errors import ContractError, Problem, Source
 from counterseal.registry import RegistryRecord, checks
 from counterseal.registry.records import parse_version
+
+if TYPE_CHECKING:
+    from counterseal.contract.sources.mcp.lock import Lock
 
 FileProgress = Callable[[Path], None]
 
@@ -97,11 +97,18 @@ def pinned_contracts(settings: Settings) -> dict[str, list[Discovered]]:
     Hidden tools are left out. No upstream is contacted. Raises ConfigError or LockError if a file
     is missing or can't be read.
     """
+    if not settings.upstreams:
+        return {}
+    from counterseal.contract.sources.mcp.lock import Lock  # noqa: PLC0415 - only with upstreams
+
     lock = Lock.load(settings.lock_path())
     return {server: list(_pinned(settings, server, lock)) for server in settings.upstreams}
 
 
 def _pinned(settings: Settings, server: str, lock: Lock) -> Iterator[Discovered]:
+    from counterseal.contract.sources.mcp.overlay import contract_of  # noqa: PLC0415 - as above
+    from counterseal.contract.sources.mcp.overlay_files import read_overlay  # noqa: PLC0415 - as above
+
     table, file = settings.upstreams[server], settings.overlay_path(server)
     path = _relative(file or settings.lock_path())
     try:

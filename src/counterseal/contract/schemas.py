@@ -15,8 +15,6 @@ from typing import Any, Literal
 
 import jsonschema_rs
 from pydantic import BaseModel
-from referencing import Registry, Specification
-from referencing.exceptions import Unresolvable
 
 from counterseal.canonical import SAFE_INTEGER, pointer, thaw
 
@@ -135,6 +133,10 @@ def types_of(schema: Schema) -> tuple[str, ...]:
 
 def resolve_local(root: Schema, reference: str) -> Any:
     """Return the value at `#/…` in the document, or None. Nothing outside of it is looked up."""
+    # Most schemas refer to nothing, and a command should not wait for an unused library.
+    from referencing import Registry, Specification  # noqa: PLC0415 - see above
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - see above
+
     registry = Registry[Any]().with_resource("", Specification.OPAQUE.create_resource(root))
     try:
         return registry.resolver().lookup(reference).contents

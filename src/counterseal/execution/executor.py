@@ -210,7 +210,8 @@ class Runner:
         self.egress = Egress.of(contract)
         self.is_request = contract.http is not None or contract.mcp is not None
         """True for a tool that only sends one request: before it is sent, nothing has happened."""
-        self.connects = contract.mcp is None and self.egress.policy is not EgressPolicy.NONE
+        reaches = contract.mcp is None and self.egress.policy is not EgressPolicy.NONE
+        self.connects = reaches and Context in tool.injected.values()
         """True for a tool that may connect to other machines through its context."""
         self.address: FunctionAddress | None = None
         if self.where is Where.PROCESS or self.where is Where.SANDBOX:
