@@ -218,12 +218,18 @@ def test(options: argparse.Namespace, rest: list[str]) -> int:
     if options.quick:
         tests = ["pytest", *workers(quick=True), "--quick", *rest]
         return run_steps([*lint_steps(), ("tests and docs examples", tests), *docs_steps()])
+    frameworks = [str(OWN.python), "-m", "tests.adapter_tools"]
+    if options.adapters:
+        chosen = ["pytest", *workers(quick=False), "--adapters", "tests/adapters", *rest]
+        prepare = ("environments of all agent frameworks", [*frameworks, "all"])
+        return run_steps([prepare, ("adapters", chosen)])
     os.environ["COUNTERSEAL_TEST_BROWSER"] = find_browser()
     steps = [
         *lint_steps(),
         # Fetched before the tests begin: while they run, nothing leaves this machine.
         ("programs from npm", [str(OWN.python), "-m", "tests.node_tools"]),
         ("an environment with the wheel", [str(OWN.python), "-m", "tests.wheel_tools"]),
+        ("environments of agent frameworks", frameworks),
         ("tests and docs examples", ["pytest", *workers(quick=False), *rest]),
         *docs_steps(),
     ]
@@ -285,6 +291,9 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     testing = verbs.add_parser("test", help="lint, types, import directions, tests, docs examples")
     testing.add_argument("--quick", action="store_true", help="leave out the slow tests")
+    testing.add_argument(
+        "--adapters", action="store_true", help="only the adapters, of all agent frameworks"
+    )
     verbs.add_parser("demo", add_help=False, help="run the case assistant, with a console to try")
     verbs.add_parser("lint", help="lint, format, types, import directions")
     verbs.add_parser("bench", add_help=False, help="measure it beside others, in one table")

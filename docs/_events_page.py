@@ -20,7 +20,10 @@ ASKED = (
 )
 KEPT = ("captured", "not_captured")
 """What an event tells of the proposal, and of its arguments."""
-KIND = ("mutates", "announced", "cost", "currency", "again", "system", "path", "gates", "config")
+KIND = (
+    *("mutates", "announced", "cost", "currency", "again", "system", "parents", "path", "gates"),
+    "config",
+)
 """What every event may tell that answers a call."""
 END = (
     *KIND,
@@ -50,7 +53,9 @@ class Told(NamedTuple):
 GROUPS: dict[str, dict[EventType, Told]] = {
     "A call": {
         EventType.REQUESTED: Told(
-            "It was admitted: approval and budgets are spent.", "`allow`", ("gates", *ASKED, *KEPT)
+            "It was admitted: approval and budgets are spent.",
+            "`allow`",
+            ("gates", "parents", *ASKED, *KEPT),
         ),
         EventType.STARTED: Told("Written with the one above, before the tool runs.", "`allow`"),
         EventType.SUCCEEDED: Told(
@@ -258,6 +263,7 @@ FIELDS = {
     "status": "`CANCELLED`: the caller did not wait for the answer; the code says how far it came",
     "step": "the step's number in the plan",
     "system": "Counterseal made the call itself, to reverse another",
+    "parents": "The agents that its agent works for, outermost first.",
     "tool": "the tool that reverses it; of a quarantine, the upstream's name for it",
     "trace": "where in the vault the trace lies",
     "tries": "how often it was looked at",

@@ -39,6 +39,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--quick", action="store_true", help="leave out slow tests, try fewer examples"
     )
+    parser.addoption("--adapters", action="store_true", help="test the adapters of all frameworks")
 
 
 def pytest_configure(config):

@@ -116,6 +116,8 @@ class Principal:
     scopes: frozenset[str] = frozenset()
     risk_level: RiskLevel = RiskLevel.LOW
     """Set by the host, for policy rules: how risky the caller's situation is."""
+    parents: tuple[str, ...] = ()
+    """The agents that this agent works for, outermost first. Each needs a grant of its own."""
 
     # Written by hand, so that type checkers accept a list where a frozenset is stored.
     def __init__(
@@ -127,6 +129,7 @@ class Principal:
         roles: Iterable[str] = _NONE,
         scopes: Iterable[str] = _NONE,
         risk_level: RiskLevel | str = RiskLevel.LOW,
+        parents: Iterable[str] = (),
     ) -> None:
         check_tenant("tenant", tenant)
         if tenant == "*":
@@ -143,6 +146,8 @@ class Principal:
         except ValueError:
             levels = ", ".join(RiskLevel)
             raise ValueError(f"risk_level must be one of {levels}, got {risk_level!r}") from None
+        if parents:
+            text_set("parents", parents := parents if isinstance(parents, str) else tuple(parents))
         put = object.__setattr__
         put(self, "tenant", tenant)
         put(self, "agent", agent)
@@ -150,6 +155,7 @@ class Principal:
         put(self, "roles", roles)
         put(self, "scopes", scopes)
         put(self, "risk_level", risk_level)
+        put(self, "parents", parents or ())
 
 
 class System(Principal):

@@ -93,6 +93,8 @@ def _request(call: Call, entry: Entry | None, services: CallServices) -> Admissi
         captured, place = proposal_row(call, services)
         # The gates' decisions, so that they are on record if the process ends here.
         body = {"gates": decisions_of(call), **asked(call, services), **place}
+        if ctx.principal.parents:
+            body["parents"] = [*ctx.principal.parents]
         events.append(event(call, EventType.REQUESTED, "allow", body))
         events.append(event(call, EventType.STARTED, "allow"))
     return AdmissionRequest(
@@ -233,9 +235,10 @@ class Resume(NamedTuple):
     risk_level: str = RiskLevel.LOW
     ids: dict[str, str] | None = None
     """The caller's own ids; None for a call of an earlier version."""
+    parents: Sequence[str] = ()
 
     def principal(self, tenant: str) -> Principal:
-        names = ("agent", "user", "roles", "scopes", "risk_level")
+        names = ("agent", "user", "roles", "scopes", "risk_level", "parents")
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.covered is None:
             return Principal(tenant=tenant, **fields)
@@ -259,6 +262,7 @@ def pack(ctx: GateContext, trace_id: str, key: str, vault: Vault) -> bytes:
         principal.covered if isinstance(principal, System) else None,
         principal.risk_level,
         caller_ids(ctx.proposal),
+        *([principal.parents] if principal.parents else ()),
     )
     return vault.seal(principal.tenant, key, to_json(fields, fallback=json_default))
 

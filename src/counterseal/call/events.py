@@ -110,6 +110,8 @@ def event_body(call: Call, answer: Observation | None = None) -> dict[str, Any]:
         body["again"] = True
     if isinstance(ctx.principal, System):
         body["system"] = True
+    if ctx.principal.parents:
+        body["parents"] = [*ctx.principal.parents]
     if answer is not None and answer.path is not None:
         body["path"] = answer.path.value
     if call.decisions:

@@ -160,6 +160,7 @@ class HeldCall(NamedTuple):
     """What was spent of each limit of money, in words."""
     reverses: dict[str, str | None] | None = None
     """The call that this one reverses, as in `System`."""
+    parents: Sequence[str] = ()
 
     def proposed(self, version: str) -> Proposal:
         """Return the proposal to submit again, with the approved version."""
@@ -174,6 +175,7 @@ class HeldCall(NamedTuple):
             roles=self.roles,
             scopes=self.scopes,
             risk_level=self.risk_level,
+            parents=self.parents,
         )
 
 
@@ -298,6 +300,7 @@ def _sealed_part(ctx: GateContext, after: Mapping[str, Any] | None) -> dict[str,
         risk_level=principal.risk_level.value,
         spent=list(_spent(ctx)),
         reverses=dict(reversed_call) if reversed_call else None,
+        parents=list(principal.parents),
     )._asdict()
 
 

@@ -355,13 +355,18 @@ def _input_schema(plain: PlainTool) -> dict[str, Any]:
     schema = getattr(plain, "input_schema", None)
     if schema is None and callable(getter):
         schema = getter()
+    return closed_input(plain.name, schema)
+
+
+def closed_input(tool: str, schema: object) -> dict[str, Any]:
+    """Return a foreign input schema as a contract's: closed, and every parameter described."""
     if not isinstance(schema, Mapping):
-        raise _refusal(plain, "the tool has no input schema")
+        raise _refusal(tool, "the tool has no input schema")
     try:
         # Freezing limits the depth before the schema is walked.
         own = thaw(freeze(_parameters_of(schema)))
     except ValueError as error:
-        raise _refusal(plain, f"the input schema is not JSON: {error}") from None
+        raise _refusal(tool, f"the input schema is not JSON: {error}") from None
     properties = own.get("properties")
     for name, value in properties.items() if isinstance(properties, dict) else ():
         if isinstance(value, dict):
@@ -369,10 +374,10 @@ def _input_schema(plain: PlainTool) -> dict[str, Any]:
     return close({"type": "object", **own})
 
 
-def _refusal(plain: PlainTool, message: str) -> ContractError:
+def _refusal(tool: str, message: str) -> ContractError:
     problem = Problem(
         rule="schema-invalid",
-        tool=str(plain.name),
+        tool=str(tool),
         pointer="/affordance/input_schema",
         message=message,
         fix="Add an `input_schema`, or a `get_schema()` that returns one.",

@@ -6,6 +6,7 @@ decides from the principal, the registry and the run, and from nothing that the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from counterseal.codes import Code
@@ -27,6 +28,10 @@ def check(ctx: GateContext) -> Decision | Learned:
     grant = ctx.registry.authorize(ctx.record, ctx.principal)
     if isinstance(grant, Refusal):
         return _refused(grant)
+    if ctx.principal.parents:
+        denied = _denied_to_parent(ctx)
+        if denied is not None:
+            return denied
     tenant = ctx.record.contract.tenant_argument
     if tenant is not None and ctx.arguments.get(tenant) != ctx.principal.tenant:
         error = FieldError(
@@ -39,6 +44,15 @@ def check(ctx: GateContext) -> Decision | Learned:
         code = Code.PERMISSION_DENIED
         return deny(NAME, code, reason, rule="tenant-argument", field_errors=(error,))
     return Learned(ALLOW, {"grant": grant})
+
+
+def _denied_to_parent(ctx: GateContext) -> Decision | None:
+    """Return a denial if an agent that this one works for could not make the call itself."""
+    for parent in ctx.principal.parents:
+        principal = replace(ctx.principal, agent=parent, parents=())
+        if ctx.record and isinstance(ctx.registry.authorize(ctx.record, principal), Refusal):
+            return _denied("The agent that delegated this may not use the tool.", "parent")
+    return None
 
 
 def _refused(refusal: Refusal | None) -> Decision:

@@ -141,7 +141,7 @@ class Credential(StoredKey):
         """Return the public fields as plain JSON data."""
         return {
             "key_id": self.key_id,
-            **exported(self.principal),
+            **_holder(self.principal),
             "expires_at": iso(self.expires_at),
             "by": self.by,
             "at": iso(self.at),
@@ -149,12 +149,17 @@ class Credential(StoredKey):
         }
 
 
+def _holder(principal: Principal) -> dict[str, Any]:
+    """Return a key's holder as plain JSON data. A key belongs to one agent, without parents."""
+    return {name: value for name, value in exported(principal).items() if name != "parents"}
+
+
 def stored(key: IssuedKey, principal: Principal, expires_at: datetime | None) -> dict[str, Any]:
     """Return the form in which a change stores the key."""
     return {
         "key_id": key.key_id,
         "hash": key.hash,
-        **exported(principal),
+        **_holder(principal),
         "expires_at": iso(expires_at),
     }
 

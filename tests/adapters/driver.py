@@ -1,0 +1,68 @@
+"""Runs the cases of one framework in its own environment, and prints what came of them as JSON.
+
+python driver.py NAME [CASE …]
+python driver.py NAME --part PART FOLDER COUNTER      a part of a case, in a process to kill
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import importlib
+import json
+import subprocess
+import sys
+import tempfile
+import traceback
+import urllib.request
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+
+PATIENCE = 60.0
+"""Seconds after which a case that hangs ends the whole run, with the place where it hangs."""
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import cases  # noqa: E402 - the folder was put on the path above
+import world  # noqa: E402
+
+
+def main() -> None:
+    name, *words = sys.argv[1:]
+    warnings.simplefilter("ignore")
+    framework = importlib.import_module(f"frameworks.{name.replace('-', '_')}")
+    for one in getattr(framework, "CASES", ()):
+        cases.case(one)
+    if words[:1] == ["--part"]:
+        part, folder, world.URL = words[1:]
+        asyncio.run(cases.PARTS[part](world.World(framework, Path(folder))))
+        return
+    command = [sys.executable, HERE / "counter.py"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as counter:
+        world.URL = f"http://127.0.0.1:{counter.stdout.readline().strip()}"
+        results = {name: run(framework, name) for name in words or cases.CASES}
+        counter.stdin.close()
+    versions = {package: version(package) for package in framework.PACKAGES}
+    print(json.dumps({"versions": versions, "cases": results}))
+
+
+def run(framework, name: str) -> str | None:
+    """Run one case in a folder of its own. Returns what went wrong."""
+    urllib.request.urlopen(urllib.request.Request(world.URL, method="DELETE")).read()
+    world.FAULTS.clear()
+    world.ACTED = asyncio.Event()
+    with tempfile.TemporaryDirectory(prefix="counterseal-") as folder:
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
+        try:
+            asyncio.run(cases.CASES[name](world.World(framework, Path(folder))))
+        except BaseException:  # noqa: BLE001 - reported to pytest
+            return traceback.format_exc()
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    return None
+
+
+if __name__ == "__main__":
+    main()
