@@ -125,33 +125,27 @@ def term_faults(terms: ApprovalTerms, approvers: int) -> Iterator[TermFault]:
         yield TermFault("roles", "a role has no name, so no approver has it", "Name the role.")
     seconds = terms.expires_seconds
     if seconds is not None and not SHORTEST <= seconds <= LONGEST:
-        yield TermFault(
-            "expires_seconds",
-            f"{seconds} seconds; a request can stay open from {SHORTEST} seconds to 30 days",
-            "Change it, or leave it out for the pattern's own time.",
-        )
+        fault = f"{seconds} seconds; a request can stay open from {SHORTEST} seconds to 30 days"
+        fix = "Change it, or leave it out for the pattern's own time."
+        yield TermFault("expires_seconds", fault, fix)
     for name in ("jurisdiction", "accountable_owner"):
         if getattr(terms, name) is not None and not getattr(terms, name).strip():
             yield TermFault(name, "is empty", "Name it, or leave it out.")
-    if terms.pattern is not None:
-        yield from _pattern_faults(terms, terms.pattern, approvers)
+    if terms.pattern is Pattern.DUAL_CONTROL and approvers < PATTERNS[terms.pattern].approvers:
+        fault = f"is {approvers}, but dual control needs two people"
+        yield TermFault("", fault, "Set it to 2 or more.")
+    if terms.pattern is Pattern.USER_CONSENT and approvers > 1:
+        fault = f"is {approvers}, but only one person, the user, can consent"
+        yield TermFault("", fault, "Set it to 1, or choose dual_control.")
+    if terms.pattern is Pattern.COMPLIANCE_GATE:
+        yield from _compliance_faults(terms)
 
 
-def _pattern_faults(terms: ApprovalTerms, pattern: Pattern, approvers: int) -> Iterator[TermFault]:
-    if pattern is Pattern.DUAL_CONTROL and approvers < PATTERNS[pattern].approvers:
-        yield TermFault(
-            "", f"is {approvers}, but dual control needs two people", "Set it to 2 or more."
-        )
-    if pattern is Pattern.USER_CONSENT and approvers > 1:
-        fix = "Set it to 1, or choose dual_control."
-        yield TermFault("", f"is {approvers}, but only one person, the user, can consent", fix)
-    if pattern is Pattern.COMPLIANCE_GATE:
-        if terms.accountable_owner is None:
-            fix = "Name the person or office that is accountable for the call."
-            yield TermFault(
-                "accountable_owner", "a compliance gate needs an accountable owner", fix
-            )
-        if terms.justification_required is False:
-            fix = "Leave it out, or choose operator_review."
-            message = "is false, but a compliance gate needs a justification"
-            yield TermFault("justification_required", message, fix)
+def _compliance_faults(terms: ApprovalTerms) -> Iterator[TermFault]:
+    if terms.accountable_owner is None:
+        fix = "Name the person or office that is accountable for the call."
+        fault = "a compliance gate needs an accountable owner"
+        yield TermFault("accountable_owner", fault, fix)
+    if terms.justification_required is False:
+        fault = "is false, but a compliance gate needs a justification"
+        yield TermFault("justification_required", fault, "Leave it out, or choose operator_review.")

@@ -212,12 +212,10 @@ class HttpBinding(BaseModel):
 
     @property
     def arguments(self) -> frozenset[str]:
-        """The arguments that the request carries."""
         return frozenset(item.name for _, item in self.placeholders() if item.argument)
 
     @property
     def secrets(self) -> frozenset[str]:
-        """The credentials that the request carries."""
         return frozenset(item.name for _, item in self.placeholders() if item.secret)
 
     @property

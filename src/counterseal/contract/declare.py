@@ -53,6 +53,7 @@ from counterseal.contract.signature import Injection, Signature, locate, read_si
 from counterseal.contract.tool_context import (
     Config,
     ConfigParam,
+    Context,
     Secret,
     State,
     StateEffect,
@@ -175,35 +176,29 @@ class Tool(Generic[P, R]):
         return f"<tool {self.contract.name} {self.contract.version}>"
 
 
-def _declares(contract: Contract, mark: Injection) -> bool:
-    if isinstance(mark, Secret):
-        return mark.name in contract.secrets
-    if isinstance(mark, Config):
-        return mark.key in {param.key for param in contract.config_params}
-    if isinstance(mark, State):
-        return mark.key in {read.key for read in contract.state_reads}
-    return True
-
-
 def _drift(contract: Contract, signature: Signature) -> Iterator[Problem]:
     """Yield every injected value and argument that only one of the two declares."""
+    known = {
+        *(Secret(name) for name in contract.secrets),
+        *(State(read.key) for read in contract.state_reads),
+    }
+    keys = {param.key for param in contract.config_params}
     for mark in signature.injected.values():
-        if not _declares(contract, mark):
-            yield Problem(
-                rule="function-drift",
-                message=f"the function takes {mark}, but the contract does not declare it",
-                fix="Declare it on the contract: secrets, config_params or state_reads.",
-                source=signature.source_of(),
-            )
-    declared = properties_of(contract.affordance.input_schema).keys()
-    for name in sorted(declared ^ signature.parameters.keys()):
-        message = f"the function takes {name}, but the contract does not declare it"
-        if name in declared:
-            message = f"the contract declares {name}, but the function does not take it"
+        declared = mark.key in keys if isinstance(mark, Config) else mark in {*known, Context}
+        if not declared:
+            fault = f"the function takes {mark}, but the contract does not declare it"
+            fix = "Declare it on the contract: secrets, config_params or state_reads."
+            source = signature.source_of()
+            yield Problem(rule="function-drift", message=fault, fix=fix, source=source)
+    arguments = properties_of(contract.affordance.input_schema).keys()
+    for name in sorted(arguments ^ signature.parameters.keys()):
+        fault = f"the function takes {name}, but the contract does not declare it"
+        if name in arguments:
+            fault = f"the contract declares {name}, but the function does not take it"
         yield Problem(
             rule="function-drift",
             pointer=f"/affordance/input_schema/properties/{name}",
-            message=message,
+            message=fault,
             fix="Give the contract and the function the same arguments.",
             source=signature.source_of(name),
         )
@@ -222,6 +217,7 @@ def tool(function: Callable[..., Any] | None = None, /, **declared: Unpack[ToolO
 
 def _declare(function: Callable[P, R], declared: ToolOptions) -> Tool[P, R]:
     signature = read_signature(function)
+    marks = signature.injected.values()
     data: dict[str, Any] = {
         "identity": {"name": getattr(function, "__name__", "")},
         "affordance": {
@@ -229,7 +225,14 @@ def _declare(function: Callable[P, R], declared: ToolOptions) -> Tool[P, R]:
             "input_schema": signature.input_schema(),
             "output_schema": signature.output_schema(),
         },
-        **_injections(signature),
+        "secrets": [mark.name for mark in marks if isinstance(mark, Secret)],
+        # A normalizer is a name, names or a function; the record accepts all three.
+        "config_params": [
+            {"key": mark.key, "default": mark.default, "normalizer": mark.normalizer}
+            for mark in marks
+            if isinstance(mark, Config)
+        ],
+        "state_reads": [{"key": mark.key} for mark in marks if isinstance(mark, State)],
     }
     for name, value in declared.items():
         if name == "http":
@@ -260,8 +263,12 @@ def set_option(data: dict[str, Any], name: str, value: Any) -> None:
         section, key = SHORT_NAMES[name]
         data.setdefault(section, {})[key] = value
     elif isinstance(data.get(name), dict) or name in _SECTIONS:
-        given = value if isinstance(value, Mapping) else _set_fields(name, value)
-        data[name] = {**data.get(name, {}), **given}
+        if isinstance(value, BaseModel):
+            value = {field: getattr(value, field) for field in value.model_fields_set}
+        if not isinstance(value, Mapping):
+            fault = f"{name} must be a mapping or a section, not {type(value).__name__}"
+            raise ContractError([Problem(rule="field-invalid", pointer=f"/{name}", message=fault)])
+        data[name] = {**data.get(name, {}), **value}
     elif name in ("config_params", "secrets", "state_reads"):
         data[name] = (*data.get(name, ()), *value)
     else:
@@ -269,28 +276,6 @@ def set_option(data: dict[str, Any], name: str, value: Any) -> None:
 
 
 _SECTIONS = Envelope.model_fields.keys()
-
-
-def _set_fields(name: str, section: Any) -> dict[str, Any]:
-    if not isinstance(section, BaseModel):
-        message = f"{name} must be a mapping or a section, not {type(section).__name__}"
-        raise ContractError([Problem(rule="field-invalid", pointer=f"/{name}", message=message)])
-    return {name: getattr(section, name) for name in section.model_fields_set}
-
-
-def _injections(signature: Signature) -> dict[str, Any]:
-    """Return the fields of the contract that follow from the marked parameters."""
-    marks = signature.injected.values()
-    return {
-        "secrets": [mark.name for mark in marks if isinstance(mark, Secret)],
-        # A normalizer is a name, names or a function; the record accepts all three.
-        "config_params": [
-            {"key": mark.key, "default": mark.default, "normalizer": mark.normalizer}
-            for mark in marks
-            if isinstance(mark, Config)
-        ],
-        "state_reads": [{"key": mark.key} for mark in marks if isinstance(mark, State)],
-    }
 
 
 # --- plain tools ----------------------------------------------------------------------------------
@@ -351,8 +336,7 @@ def wrap_plain_tool(plain: PlainTool, *, effect: Effect | str | None = None) -> 
 
 
 def _input_schema(plain: PlainTool) -> dict[str, Any]:
-    getter = getattr(plain, "get_schema", None)
-    schema = getattr(plain, "input_schema", None)
+    schema, getter = getattr(plain, "input_schema", None), getattr(plain, "get_schema", None)
     if schema is None and callable(getter):
         schema = getter()
     return closed_input(plain.name, schema)
@@ -360,38 +344,30 @@ def _input_schema(plain: PlainTool) -> dict[str, Any]:
 
 def closed_input(tool: str, schema: object) -> dict[str, Any]:
     """Return a foreign input schema as a contract's: closed, and every parameter described."""
-    if not isinstance(schema, Mapping):
-        raise _refusal(tool, "the tool has no input schema")
+    if isinstance(schema, Mapping) and schema.get("type") == "function":
+        # In the function style, the schema is the function's parameters.
+        inner = schema.get("function", schema)
+        parameters = inner.get("parameters") if isinstance(inner, Mapping) else None
+        schema = parameters if isinstance(parameters, Mapping) else schema
+    fault = "the tool has no input schema"
     try:
         # Freezing limits the depth before the schema is walked.
-        own = thaw(freeze(_parameters_of(schema)))
+        own = thaw(freeze(schema)) if isinstance(schema, Mapping) else None
     except ValueError as error:
-        raise _refusal(tool, f"the input schema is not JSON: {error}") from None
-    properties = own.get("properties")
-    for name, value in properties.items() if isinstance(properties, dict) else ():
+        own, fault = None, f"the input schema is not JSON: {error}"
+    if own is None:
+        problem = Problem(
+            rule="schema-invalid",
+            tool=str(tool),
+            pointer="/affordance/input_schema",
+            message=fault,
+            fix="Add an `input_schema`, or a `get_schema()` that returns one.",
+        )
+        raise ContractError([problem])
+    for name, value in properties_of(own).items():
         if isinstance(value, dict):
             value.setdefault("description", f"{name} (its author gave no description)")
     return close({"type": "object", **own})
-
-
-def _refusal(tool: str, message: str) -> ContractError:
-    problem = Problem(
-        rule="schema-invalid",
-        tool=str(tool),
-        pointer="/affordance/input_schema",
-        message=message,
-        fix="Add an `input_schema`, or a `get_schema()` that returns one.",
-    )
-    return ContractError([problem])
-
-
-def _parameters_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the parameters of a function-style schema, or the schema itself."""
-    if schema.get("type") != "function":
-        return schema
-    inner = schema.get("function", schema)
-    parameters = inner.get("parameters") if isinstance(inner, Mapping) else None
-    return parameters if isinstance(parameters, Mapping) else schema
 
 
 def _output(name: str, result: Any) -> Any:
@@ -403,20 +379,16 @@ def _output(name: str, result: Any) -> Any:
         error = getattr(result, "error", None)
     else:
         return result
-    if not success:
-        raise _reported(name, error)
-    return output
-
-
-def _reported(name: str, error: Any) -> ToolFailedError:
-    """Return the failure that a tool reported: its message is for the caller, the rest is not."""
+    if success:
+        return output
+    # The message is for the caller, the rest is not.
     details = error if isinstance(error, Mapping) else {"message": error}
     message = details.get("message")
     names = tuple(value for key in _NAMES if isinstance(value := details.get(key), str) and value)
     words = message if isinstance(message, str) else ""
     failure = SpokenError(name, words, names) if words or names else ToolFailedError(name)
     failure.details = error
-    return failure
+    raise failure
 
 
 _RESULT = frozenset({"success", "output", "error"})

@@ -53,7 +53,9 @@ def _walk(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
     if same(old, new):
         return
     rule = _RULES.get(".".join(map(str, path)))
-    if rule is not None:
+    if isinstance(rule, Compatibility):
+        yield _change(path, rule, old, new)
+    elif rule is not None:
         yield from rule(path, old, new)
     elif isinstance(old, dict) and isinstance(new, dict):
         for key in {**old, **new}:
@@ -63,10 +65,6 @@ def _walk(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
 
 
 # --- rules ----------------------------------------------------------------------------------------
-
-
-def _always(kind: Compatibility) -> Rule:
-    return lambda path, old, new: [_change(path, kind, old, new)]
 
 
 def _safeguard(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
@@ -136,8 +134,10 @@ def _listed(
     """A list of items with ids. `fields` has the fields whose change means something else."""
 
     def rule(path: Path, old: list[Any], new: list[Any]) -> Iterator[ContractChange]:
-        before, after = _by_id(old, by), _by_id(new, by)
-        if before is None or after is None:
+        before, after = (
+            {item[by]: (i, item) for i, item in enumerate(side)} for side in (old, new)
+        )
+        if len(before) < len(old) or len(after) < len(new):  # ids repeat
             yield _change(path, max(added, removed, changed, key=_WEIGHT.index), old, new)
             return
         for name, (index, item) in before.items():
@@ -158,12 +158,6 @@ def _listed(
             yield _at(path, _OPERATIONAL, f"{_noun(path)}s have a different order")
 
     return rule
-
-
-def _by_id(items: list[Any], by: str) -> dict[str, tuple[int, Any]] | None:
-    """Return the items by id, or None when ids repeat and can't identify items."""
-    by_id = {item[by]: (index, item) for index, item in enumerate(items)}
-    return by_id if len(by_id) == len(items) else None
 
 
 _WEIGHT = [_COMPATIBLE, _OPERATIONAL, _GOVERNANCE, _BREAKING]
@@ -187,7 +181,7 @@ _FIELDS: dict[Compatibility, str] = {
     # twice.
     _BREAKING: "identity.name business_key",
 }
-"""Fields whose change always means the same, and that meaning."""
+"""Fields whose change always means the same, by that meaning."""
 
 _SAFEGUARDS = (
     "transactional.confirmation_required transactional.post_action_verification_required "
@@ -195,8 +189,8 @@ _SAFEGUARDS = (
     "idempotency.payload_hash_required observability.audit_required approvers"
 )
 
-_RULES: dict[str, Rule] = {
-    **{field: _always(kind) for kind, fields in _FIELDS.items() for field in fields.split()},
+_RULES: dict[str, Rule | Compatibility] = {
+    **{field: kind for kind, fields in _FIELDS.items() for field in fields.split()},
     **dict.fromkeys(_SAFEGUARDS.split(), _safeguard),
     "affordance.input_schema": _schema("input"),
     "affordance.output_schema": _schema("output"),

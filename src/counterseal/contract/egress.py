@@ -17,9 +17,6 @@ from typing import Any, Final, NamedTuple, Self
 from counterseal.contract.model import Contract, EgressPolicy
 from counterseal.errors import EgressError
 
-# --- IP addresses ---------------------------------------------------------------------------------
-
-
 Address = IPv4Address | IPv6Address
 
 _KINDS: Final = tuple(

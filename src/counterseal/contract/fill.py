@@ -39,9 +39,6 @@ class TemplateError(CountersealError):
     """A template can't be filled: it can't be parsed, or a reference has no value."""
 
 
-# --- the language ---------------------------------------------------------------------------------
-
-
 def references(template: Any) -> Iterator[ValueReference]:
     """Yield every reference of a template. Raises TemplateError for a text that can't be parsed."""
     for _, text in texts(template):

@@ -177,17 +177,20 @@ class Invariant(BaseModel):
     @field_validator("check")
     @classmethod
     def _compiles(cls, value: str | Check) -> str | Check:
-        if isinstance(value, str):
-            _expression(value)
-        else:
+        if not isinstance(value, str):
             require_sync("a check", value)
+            return value
+        try:
+            Expression(value, names=NAMES)
+        except ExpressionError as error:
+            raise ValueError(f"the expression is refused: {error}") from None
         return value
 
     def model_post_init(self, context: Any, /) -> None:
         if not isinstance(self.check, str):
             self._facts = _named_facts(self.check)
         else:
-            self._expression = _expression(self.check)
+            self._expression = Expression(self.check, names=NAMES)
             self._facts = self._expression.variables & frozenset(FACTS)
             code = NOT_CODE.sub("''", self.check)
             named = _STATE_KEY.findall(code)
@@ -300,13 +303,6 @@ class CheckableRule(Protocol):
     def fix(
         self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any], /
     ) -> Fixed: ...
-
-
-def _expression(text: str) -> Expression:
-    try:
-        return Expression(text, names=NAMES)
-    except ExpressionError as error:
-        raise ValueError(f"the expression is refused: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -461,7 +461,8 @@ class Contract(Envelope):
     @cached_property
     def hash(self) -> str:
         """Digest of the whole record. Code is covered by its name only."""
-        unset = {name for name in LATER_FIELDS if getattr(self, name) == _default(name)}
+        fields = type(self).model_fields
+        unset = {name for name in LATER_FIELDS if getattr(self, name) == fields[name].default}
         return digest({k: v for k, v in self.record().items() if k not in unset})
 
     @classmethod
@@ -495,10 +496,6 @@ LATER_FIELDS: Final = (
 default, so that contracts keep their hashes, and requests for approval made before stay valid."""
 
 
-def _default(name: str) -> Any:
-    return Contract.model_fields[name].default
-
-
 _FREE_FORM = ("input_schema", "output_schema", "error_taxonomy_mapping")
 
 
@@ -523,25 +520,19 @@ def _name_in(data: Any) -> str:
 
 def shape_problems(error: ValidationError) -> list[Problem]:
     """Return pydantic's errors as problems: the field, and what is wrong with it."""
-    return [
-        Problem(
-            rule="field-unknown" if detail["type"] == "extra_forbidden" else "field-invalid",
-            pointer=pointer(*detail["loc"]),
-            message=_message(detail),
-            fix=_right_place(*detail["loc"]) if detail["type"] == "extra_forbidden" else "",
-        )
-        for detail in error.errors(include_url=False, include_input=False)
-    ]
-
-
-def _message(detail: Any) -> str:
-    field = ".".join(str(part) for part in detail["loc"])
-    text = detail["msg"].removeprefix("Value error, ")
-    if detail["type"] == "extra_forbidden":
-        return f"{field} is not a field of a contract"
-    if detail["type"] == "missing":
-        return f"{field} is missing"
-    return f"{field}: {text[0].lower()}{text[1:]}"
+    problems = []
+    for detail in error.errors(include_url=False, include_input=False):
+        place, kind = detail["loc"], detail["type"]
+        field, fix = ".".join(str(part) for part in place), ""
+        text = detail["msg"].removeprefix("Value error, ")
+        message = f"{field}: {text[0].lower()}{text[1:]}"
+        if kind == "missing":
+            message = f"{field} is missing"
+        elif kind == "extra_forbidden":
+            message, fix = f"{field} is not a field of a contract", _right_place(*place)
+        rule = "field-unknown" if kind == "extra_forbidden" else "field-invalid"
+        problems.append(Problem(rule=rule, pointer=pointer(*place), message=message, fix=fix))
+    return problems
 
 
 def _right_place(*location: int | str) -> str:

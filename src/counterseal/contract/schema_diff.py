@@ -12,23 +12,25 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Literal
 
 from counterseal.canonical import canonical, steps
 from counterseal.contract.schemas import listed, properties_of, resolve_local, types_of, word_set
 
-# --- one keyword ----------------------------------------------------------------------------------
-
-
 Schema = Mapping[str, Any]
 
 
-class Move(Enum):
-    TIGHTER = "tighter"
+class ChangeKind(StrEnum):
+    """What a change does to the values that a schema accepts."""
+
     LOOSER = "looser"
+    """More values than before."""
+    TIGHTER = "tighter"
     OTHER = "other"
-    SAME = "same"
+    """The direction of the change is unknown."""
+    WORDS = "words"
+    """The same values: only text for people and models changed, or the way of writing."""
 
 
 NOTES = word_set(
@@ -60,7 +62,7 @@ _RESTRICTIONS = word_set(
 _ABSENT = object()
 
 
-def move(word: str, old: Schema, new: Schema) -> Move:
+def move(word: str, old: Schema, new: Schema) -> ChangeKind:
     """Return how a changed keyword moves the schema. An unknown keyword may do anything."""
     if word in _LOWER or word in _UPPER:
         return _bound(word, old, new)
@@ -69,32 +71,32 @@ def move(word: str, old: Schema, new: Schema) -> Move:
     if word in ("const", "enum"):
         return _subset(_values(old), _values(new))
     if word not in _RESTRICTIONS:
-        return Move.OTHER
+        return ChangeKind.OTHER
     idle = (_ABSENT, False) if word == "uniqueItems" else (_ABSENT,)
     before, after = (side.get(word, _ABSENT) not in idle for side in (old, new))
     if before is after:
-        return Move.OTHER if before else Move.SAME
-    return Move.TIGHTER if after else Move.LOOSER
+        return ChangeKind.OTHER if before else ChangeKind.WORDS
+    return ChangeKind.TIGHTER if after else ChangeKind.LOOSER
 
 
-def _bound(word: str, old: Schema, new: Schema) -> Move:
+def _bound(word: str, old: Schema, new: Schema) -> ChangeKind:
     before, after = (side.get(word, _ABSENT_BOUNDS.get(word)) for side in (old, new))
     if before is None or after is None:
-        return Move.TIGHTER if before is None else Move.LOOSER
+        return ChangeKind.TIGHTER if before is None else ChangeKind.LOOSER
     if not {type(before), type(after)} <= {int, float}:
-        return Move.OTHER
+        return ChangeKind.OTHER
     if before == after:
-        return Move.SAME
-    return Move.TIGHTER if (after > before) is (word in _LOWER) else Move.LOOSER
+        return ChangeKind.WORDS
+    return ChangeKind.TIGHTER if (after > before) is (word in _LOWER) else ChangeKind.LOOSER
 
 
-def _subset(before: frozenset[Any] | None, after: frozenset[Any] | None) -> Move:
+def _subset(before: frozenset[Any] | None, after: frozenset[Any] | None) -> ChangeKind:
     """Compare two sets of values; None stands for all values."""
     if before == after:
-        return Move.SAME
+        return ChangeKind.WORDS
     if before is None or (after is not None and after < before):
-        return Move.TIGHTER
-    return Move.LOOSER if after is None or before < after else Move.OTHER
+        return ChangeKind.TIGHTER
+    return ChangeKind.LOOSER if after is None or before < after else ChangeKind.OTHER
 
 
 def _types(schema: Schema) -> frozenset[str] | None:
@@ -143,7 +145,6 @@ def core(schema: Schema) -> dict[str, Any]:
     }
 
 
-# --- the comparison -------------------------------------------------------------------------------
 Side = Literal["input", "output"]
 Path = tuple[str | int, ...]
 Placed = tuple[Path, Any]
@@ -156,6 +157,7 @@ MAX_PAIRS = 20_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
     path: Path
+    kind: ChangeKind
     breaking: bool
     message: str
 
@@ -167,7 +169,7 @@ def compare_schemas(old: Any, new: Any, *, side: Side) -> list[SchemaChange]:
     comparison = _Comparison(old_root=old, new_root=new, side=side)
     comparison.run()
     if not comparison.changes:
-        comparison.add((), Move.SAME, "is written differently, with the same meaning")
+        comparison.add((), ChangeKind.WORDS, "is written differently, with the same meaning")
     return comparison.changes
 
 
@@ -200,20 +202,16 @@ class _Comparison:
         self.push(_Pair(old=self.old_root, new=self.new_root))
         while self.pending:
             if len(self.seen) > MAX_PAIRS:
-                self.add((), Move.OTHER, "is too complex to compare")
+                self.add((), ChangeKind.OTHER, "is too complex to compare")
                 return
             self.compare(self.pending.pop())
         self.definitions()
 
-    def add(self, path: Path, moved: Move, message: str) -> None:
-        harmless = Move.LOOSER if self.side == "input" else Move.TIGHTER
-        self.changes.append(
-            SchemaChange(
-                path=path,
-                breaking=moved not in (harmless, Move.SAME),
-                message=f"{_label(self.side, path)} {message}",
-            )
-        )
+    def add(self, path: Path, kind: ChangeKind, message: str) -> None:
+        harmless = ChangeKind.LOOSER if self.side == "input" else ChangeKind.TIGHTER
+        breaking = kind not in (harmless, ChangeKind.WORDS)
+        text = f"{_label(self.side, path)} {message}"
+        self.changes.append(SchemaChange(path=path, kind=kind, breaking=breaking, message=text))
 
     def push(self, pair: _Pair) -> None:
         places = (pair.old_path, pair.new_path)
@@ -229,9 +227,9 @@ class _Comparison:
             return
         # One side accepts everything or nothing, so there is nothing to compare inside.
         if not old or (_never(new) and not _never(old)):
-            self.add(pair.new_path, Move.TIGHTER, "is narrower")
+            self.add(pair.new_path, ChangeKind.TIGHTER, "is narrower")
         elif not new or (_never(old) and not _never(new)):
-            self.add(pair.new_path, Move.LOOSER, "is wider")
+            self.add(pair.new_path, ChangeKind.LOOSER, "is wider")
         elif not self.alternatives(pair, old, new):
             self.keywords(pair, old, new)
 
@@ -253,31 +251,34 @@ class _Comparison:
         new_target = _target(self.new_root, pair.new)
         if old_target is None or new_target is None:
             return pair  # no references, or unresolvable ones, which count as keywords
-        self.push(
-            _Pair(
-                old=old_target[1], new=new_target[1], old_path=old_target[0], new_path=new_target[0]
-            )
-        )
+        (old_path, old), (new_path, new) = old_target, new_target
+        self.push(_Pair(old=old, new=new, old_path=old_path, new_path=new_path))
         return replace(pair, old=_without(pair.old, "$ref"), new=_without(pair.new, "$ref"))
 
     def notes(self, pair: _Pair) -> None:
         for word in {**pair.old, **pair.new}:
             if is_note(word) and not equal(word, pair.old, pair.new):
-                self.add((*pair.new_path, word), Move.SAME, f"has a different {word}")
+                self.add((*pair.new_path, word), ChangeKind.WORDS, f"has a different {word}")
         if not equal("default", pair.old, pair.new):
             relied_on = self.side == "input" and pair.omittable
             text = _step("default", pair.old, pair.new)
-            self.add((*pair.new_path, "default"), Move.OTHER if relied_on else Move.SAME, text)
+            self.add(
+                (*pair.new_path, "default"),
+                ChangeKind.OTHER if relied_on else ChangeKind.WORDS,
+                text,
+            )
 
     def alternatives(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> bool:
         """Compare `anyOf` with what can be read as alternatives. Return False if nothing can."""
         olds, news = _options(pair.old_path, old), _options(pair.new_path, new)
         if ("anyOf" not in old and "anyOf" not in new) or olds is None or news is None:
             return False
-        self.match(olds, news, gone=Move.TIGHTER, come=Move.LOOSER)
+        self.match(olds, news, gone=ChangeKind.TIGHTER, come=ChangeKind.LOOSER)
         return True
 
-    def match(self, olds: list[Placed], news: list[Placed], *, gone: Move, come: Move) -> None:
+    def match(
+        self, olds: list[Placed], news: list[Placed], *, gone: ChangeKind, come: ChangeKind
+    ) -> None:
         """Pair the alternatives: first those that are equal, then those with the same signature."""
         for sign in (canonical, _signature):
             waiting: defaultdict[Any, list[Placed]] = defaultdict(list)
@@ -326,8 +327,8 @@ class _Comparison:
             news = [((*pair.new_path, word, i), item) for i, item in enumerate(after)]
             # Fields of a removed allOf branch may be refused by `unevaluatedProperties: false`.
             # A oneOf is assumed to have alternatives that don't overlap.
-            combined = (Move.OTHER, Move.TIGHTER)
-            gone, come = combined if word == "allOf" else (Move.TIGHTER, Move.LOOSER)
+            combined = (ChangeKind.OTHER, ChangeKind.TIGHTER)
+            gone, come = combined if word == "allOf" else (ChangeKind.TIGHTER, ChangeKind.LOOSER)
             self.match(olds, news, gone=gone, come=come)
             return True
         if word == "prefixItems" and len(before) == len(after):
@@ -344,10 +345,10 @@ class _Comparison:
         )
         before, after = properties_of(old), properties_of(new)
         if (before, after) != (old.get("properties", {}), new.get("properties", {})):
-            self.add((*pair.new_path, "properties"), Move.OTHER, "has different properties")
+            self.add((*pair.new_path, "properties"), ChangeKind.OTHER, "has different properties")
         for name in before:
             if name not in after:
-                self.add((*pair.old_path, "properties", name), Move.OTHER, "was removed")
+                self.add((*pair.old_path, "properties", name), ChangeKind.OTHER, "was removed")
         for name in after:
             if name in before:
                 inner = replace(pair, old=before[name], new=after[name])
@@ -356,13 +357,13 @@ class _Comparison:
             demanded = self.side == "input" and name in is_required
             text = "was added, and is required" if demanded else "was added"
             place = (*pair.new_path, "properties", name)
-            self.add(place, Move.TIGHTER if demanded else Move.SAME, text)
+            self.add(place, ChangeKind.TIGHTER if demanded else ChangeKind.WORDS, text)
         # Properties that were added or removed have been reported as such.
         reported = before.keys() ^ after.keys()
         for name in sorted(is_required - was_required - reported):
-            self.add((*pair.new_path, "required"), Move.TIGHTER, f"now requires {name}")
+            self.add((*pair.new_path, "required"), ChangeKind.TIGHTER, f"now requires {name}")
         for name in sorted(was_required - is_required - reported):
-            self.add((*pair.new_path, "required"), Move.LOOSER, f"no longer requires {name}")
+            self.add((*pair.new_path, "required"), ChangeKind.LOOSER, f"no longer requires {name}")
 
     def definitions(self) -> None:
         """Report changed definitions that the comparison did not reach, as under `not` or `if`."""
@@ -373,10 +374,7 @@ class _Comparison:
             for name in before.keys() & after.keys():
                 place = (word, name)
                 if place not in self.reached and not same(before[name], after[name]):
-                    self.add(place, Move.OTHER, "has a different definition")
-
-
-# --- reading schemas ------------------------------------------------------------------------------
+                    self.add(place, ChangeKind.OTHER, "has a different definition")
 
 
 def _plain(schema: Any) -> Mapping[str, Any]:

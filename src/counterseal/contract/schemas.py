@@ -53,6 +53,20 @@ def children(schema: Schema) -> Iterator[tuple[Path, Any]]:
             yield from (((word, name), item) for name, item in inner.items())
 
 
+def inner_values(schema: Schema) -> Iterator[tuple[Path, Any]]:
+    """Yield the schemas of a value's properties and items, with their paths."""
+    for word in ("properties", "patternProperties"):
+        named = schema.get(word)
+        if isinstance(named, Mapping):
+            yield from (((word, name), value) for name, value in named.items())
+    if "items" in schema:
+        yield ("items",), schema["items"]
+    rest = schema.get("additionalProperties")
+    if isinstance(rest, Mapping) and rest:
+        yield ("additionalProperties",), rest
+    yield from ((("prefixItems", i), item) for i, item in enumerate(listed(schema, "prefixItems")))
+
+
 def subschemas(schema: Any) -> Iterator[tuple[Path, Schema]]:
     """Return a schema and every schema inside it, outermost first.
 
@@ -129,6 +143,12 @@ def types_of(schema: Schema) -> tuple[str, ...]:
     named = schema.get("type", ())
     listed = (named,) if isinstance(named, str) else named
     return tuple(map(str, listed)) if isinstance(listed, list | tuple) else ()
+
+
+def is_scalar(schema: Schema) -> bool:
+    """Return whether a schema is one of single texts, numbers or booleans."""
+    types = types_of(schema)
+    return bool(types) and {"string", "integer", "number", "boolean"}.issuperset(types)
 
 
 def resolve_local(root: Schema, reference: str) -> Any:

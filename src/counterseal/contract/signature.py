@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
@@ -81,7 +81,9 @@ class Signature:
             hint = Annotated[hint, default]
         elif default is not inspect.Parameter.empty:
             own["default"] = default
-        if self.documented.get(name) and not _described(hint):
+        extras = hint.__metadata__ if get_origin(hint) is Annotated else ()
+        described = any(isinstance(one, FieldInfo) and one.description for one in extras)
+        if self.documented.get(name) and not described:
             own["description"] = self.documented[name]
         return hint, Field(**own)
 
@@ -119,29 +121,45 @@ class Signature:
 def read_signature(function: Callable[..., Any]) -> Signature:
     """Read a function. ContractError lists every parameter that a contract can't have."""
     problems: list[Problem] = []
-    hints = _hints(function, problems)
+
+    def report(rule: str, message: str, fix: str, parameter: str | None = None) -> None:
+        source = locate(function, parameter)
+        problems.append(Problem(rule=rule, message=message, fix=fix, source=source))
+
+    try:
+        hints = _hints(function)
+    except (NameError, TypeError) as error:
+        fix = "Use types that are importable at module level."
+        report("parameter-untyped", f"a type hint can't be resolved: {error}", fix)
+        hints = {}
     parameters: dict[str, inspect.Parameter] = {}
     injected: dict[str, Injection] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         marker, fault = mark_of(hints.get(name)), _fault(name, parameter, hints.get(name))
         if fault is not None:
-            rule, message, fix = fault
-            source = locate(function, name)
-            problems.append(Problem(rule=rule, message=message, fix=fix, source=source))
+            report(*fault, name)
         elif marker is not None:
             injected[name] = marker
         else:
             parameters[name] = parameter
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        problem = Problem(
-            rule="function-generator",
-            message="a generator has no single output",
-            fix="Return the whole output; report progress through the context.",
-            source=locate(function),
+        fix = "Return the whole output; report progress through the context."
+        report("function-generator", "a generator has no single output", fix)
+    for name in (*parameters, "return"):
+        mode: Literal["serialization", "validation"] = (
+            "serialization" if name == "return" else "validation"
         )
-        problems.append(problem)
+        try:
+            TypeAdapter(hints.get(name, Any)).json_schema(mode=mode)
+        except PydanticUserError as error:
+            message = f"the type of {name} has no JSON form: {str(error).partition('. ')[0]}"
+            fix = "Use JSON types, enums, dates, or pydantic models."
+            report("parameter-untyped", message, fix, name)
+    if problems:
+        tool = getattr(function, "__name__", type(function).__name__)
+        raise ContractError(problem.of(tool) for problem in problems)
     text = docstring_parser.parse(inspect.getdoc(function) or "")
-    signature = Signature(
+    return Signature(
         function=function,
         description="\n\n".join(filter(None, (text.short_description, text.long_description))),
         documented={p.arg_name: p.description or "" for p in text.params},
@@ -149,11 +167,6 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         parameters=parameters,
         hints=hints,
     )
-    problems.extend(_unusable_types(signature))
-    if problems:
-        name = getattr(function, "__name__", type(function).__name__)
-        raise ContractError(problem.of(name) for problem in problems)
-    return signature
 
 
 def _fault(name: str, parameter: inspect.Parameter, hint: Any) -> tuple[str, str, str] | None:
@@ -172,24 +185,13 @@ def _fault(name: str, parameter: inspect.Parameter, hint: Any) -> tuple[str, str
     return None
 
 
-def _hints(function: Callable[..., Any], problems: list[Problem]) -> dict[str, Any]:
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     target: Any = function
     while isinstance(target, partial):
         target = target.func
     if not inspect.isroutine(target):
         target = type(target).__call__
-    try:
-        return typing.get_type_hints(target, include_extras=True)
-    except (NameError, TypeError) as error:
-        problems.append(
-            Problem(
-                rule="parameter-untyped",
-                message=f"a type hint can't be resolved: {error}",
-                fix="Use types that are importable at module level.",
-                source=locate(function),
-            )
-        )
-        return {}
+    return typing.get_type_hints(target, include_extras=True)
 
 
 def mark_of(hint: Any) -> Injection | None:
@@ -236,31 +238,6 @@ def _hidden_marker(hint: Any, seen: tuple[Any, ...] = ()) -> bool:
         for part in parts
         if isinstance(part, (type, *_MARKERS)) or get_origin(part) is not None
     )
-
-
-def _described(hint: Any) -> bool:
-    return get_origin(hint) is Annotated and any(
-        isinstance(extra, FieldInfo) and extra.description for extra in hint.__metadata__
-    )
-
-
-def _unusable_types(signature: Signature) -> list[Problem]:
-    problems = []
-    for name in (*signature.parameters, "return"):
-        try:
-            TypeAdapter(signature.hints.get(name, Any)).json_schema(
-                mode="serialization" if name == "return" else "validation"
-            )
-        except PydanticUserError as error:
-            problems.append(
-                Problem(
-                    rule="parameter-untyped",
-                    message=f"the type of {name} has no JSON form: {str(error).partition('. ')[0]}",
-                    fix="Use JSON types, enums, dates, or pydantic models.",
-                    source=signature.source_of(name),
-                )
-            )
-    return problems
 
 
 def _object(schema: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,6 @@ from counterseal.proposal import Principal
 if TYPE_CHECKING:
     import httpx
 
-# --- config and run state, as contracts declare them ----------------------------------------------
 Normalizer = Callable[[Any], Any]
 Merge = Literal["replace", "append", "merge_dict"]
 
@@ -140,19 +139,19 @@ def config_as_json(config: Mapping[str, Any]) -> dict[str, Any]:
     Objects are shown by the name of their type. Raises UnusableConfigError for a value without JSON
     form.
     """
-    return {key: _shown(key, value) for key, value in config.items()}
-
-
-def _shown(key: str, value: Any) -> Any:
-    if value is None or isinstance(value, bool) or (type(value) is str and value.isascii()):
-        return value
-    if isinstance(value, set | frozenset):
-        value = sorted(value, key=repr)  # equal sets have one form in every process
-    try:
-        plain = to_jsonable_python(value, fallback=lambda other: f"<{type(other).__name__}>")
-        return thaw(freeze(_finite(plain)))
-    except Exception:  # noqa: BLE001 - a value can be any object, and its code can raise anything
-        raise UnusableConfigError(key) from None
+    shown: dict[str, Any] = {}
+    for key, value in config.items():
+        shown[key] = value
+        if value is None or isinstance(value, bool) or (type(value) is str and value.isascii()):
+            continue
+        # Equal sets have one form in every process.
+        given = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        try:
+            plain = to_jsonable_python(given, fallback=lambda other: f"<{type(other).__name__}>")
+            shown[key] = thaw(freeze(_finite(plain)))
+        except Exception:  # noqa: BLE001 - a value can be any object, whose code can raise anything
+            raise UnusableConfigError(key) from None
+    return shown
 
 
 def _finite(value: Any) -> Any:
@@ -188,9 +187,6 @@ def state_updates(
     return updates
 
 
-# --- markers for parameters -----------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Secret:
     """`Annotated[str, Secret("name")]`: a credential, resolved after all gates have passed."""
@@ -214,9 +210,6 @@ class State:
     key: str
 
 
-# --- the client that made the call ----------------------------------------------------------------
-
-
 class RefusedError(CountersealError):
     """The client refused a question or does not support it. `missing` is the capability."""
 
@@ -225,18 +218,24 @@ class RefusedError(CountersealError):
         self.missing = missing
 
 
-class AgentClient(Protocol):
-    """The MCP client that made the running call. Methods and params are MCP's, as plain JSON."""
+class AgentClient:
+    """The MCP client that made the running call. Methods and params are MCP's, as plain JSON.
+
+    This class itself stands for the client of a call that has none: library use, resumed calls.
+    """
 
     @property
-    def traceparent(self) -> str | None: ...
+    def traceparent(self) -> str | None:
+        return None
 
     @property
     def protocol_version(self) -> str:
         """The revision of MCP that it speaks; empty where there is no client."""
+        return ""
 
     def can(self, capability: str) -> bool:
         """Return whether it supports `elicitation`, `elicitation.url`, `sampling` or `roots`."""
+        return False
 
     async def ask(
         self, method: str, params: Mapping[str, Any], *, name: str = ""
@@ -245,6 +244,7 @@ class AgentClient(Protocol):
 
         `name` distinguishes the questions of one call. RefusedError when there is no answer.
         """
+        raise RefusedError("this call has no client that could be asked")
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
         """Send a log message, if the client wants messages of this level."""
@@ -258,25 +258,7 @@ ASKER: Final[ContextVar[str]] = ContextVar("counterseal_asker", default="")
 """The upstream that asks a question through a tool; the person who answers is shown its name."""
 
 
-class _NoClient:
-    """Stands in for the client of a call that has none: library use, resumed calls."""
-
-    traceparent: str | None = None
-    protocol_version = ""
-
-    def can(self, capability: str) -> bool:
-        return False
-
-    async def ask(
-        self, method: str, params: Mapping[str, Any], *, name: str = ""
-    ) -> dict[str, Any]:
-        raise RefusedError("this call has no client that could be asked")
-
-    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        pass
-
-
-_NO_CLIENT: Final = _NoClient()
+_NO_CLIENT: Final = AgentClient()
 
 
 def client() -> AgentClient:
@@ -284,7 +266,6 @@ def client() -> AgentClient:
     return CLIENT.get() or _NO_CLIENT
 
 
-# --- the context of a call ------------------------------------------------------------------------
 class ToolFiles(Protocol):
     """The directory of one tool in one run. Paths are relative and never lead out of it."""
 

@@ -24,7 +24,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span
 from pydantic import ValidationError
 
-from counterseal.contract.tool_context import ASKER, CLIENT, RefusedError
+from counterseal.contract.tool_context import ASKER, CLIENT, AgentClient, RefusedError
 from counterseal.execution.attempt import Progress
 from counterseal.observation import Observation, Redactor
 from counterseal.proposal import Principal
@@ -59,7 +59,7 @@ def traceparent(ctx: Ctx) -> str | None:
     return value if isinstance(value, str) else None
 
 
-class CallClient:
+class CallClient(AgentClient):
     """The client in front of one call: an `AgentClient`, which tools can ask."""
 
     def __init__(

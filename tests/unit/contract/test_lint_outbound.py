@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.contract.bindings import CALL_KEY, HttpBinding, Placeholder, template
-from counterseal.contract.egress import entry_for, parse_entry
+from counterseal.contract.egress import Egress, entry_for
 from counterseal.contract.lint import RULES, examine
-from counterseal.contract.lint.outbound import covers
+from counterseal.contract.model import EgressPolicy
+from counterseal.errors import EgressError
 
 TEXT = {"type": "string", "maxLength": 40, "description": "A text."}
 CLEAN = {
@@ -354,7 +355,8 @@ def test_what_a_template_spells_is_what_is_read_from_it(parts):
     st.integers(1, 65535),
 )
 def test_an_entry_that_is_written_for_a_place_covers_it_and_no_other_port(host, port):
-    entry = parse_entry(entry_for(host, port))
-    assert covers(entry, host, port)
-    assert not covers(entry, host, 8081 if port != 8081 else 8082)
-    assert not covers(entry, f"x{host}", port)
+    egress = Egress(EgressPolicy.ALLOWLISTED_DOMAINS, (entry_for(host, port),))
+    egress.check_url("https", host, port)
+    for elsewhere in ((host, 8081 if port != 8081 else 8082), (f"x{host}", port)):
+        with pytest.raises(EgressError):
+            egress.check_url("https", *elsewhere)

@@ -32,7 +32,20 @@ def describe(
 
     `show` converts the arguments of examples to the form that the model has to write.
     """
-    affordance = contract.affordance
+    affordance, row = contract.affordance, EFFECTS[contract.effect or Effect.IRREVERSIBLE]
+    description, usage = affordance.model_description.strip(), contract.usage.strip()
+    if _line(usage) in _line(description):
+        purpose = description
+    else:
+        contained = _line(description) in _line(usage)
+        purpose = usage if contained else f"{description}\n\n{usage}"
+    effects = row.disclosure
+    if contract.approvers:
+        people = {1: "A person", 2: "Two people"}
+        who = people.get(contract.approvers, f"{contract.approvers} people")
+        effects += f" {who} must approve each call."
+    elif row.mutates:
+        effects += " A person is asked to approve a call only where policy says so."
     examples = (
         f"{_line(example.description)}: {canonical(thaw(show(example.arguments))).decode()}"
         for example in affordance.examples
@@ -43,35 +56,14 @@ def describe(
         for invariant in contract.invariants
     )
     parts = (
-        _purpose(affordance.model_description.strip(), contract.usage.strip()),
-        f"Side effects: {_side_effects(contract)}",
+        purpose,
+        f"Side effects: {effects}",
         _sentence("Use for", affordance.allowed_use_cases),
         _sentence("Do not use for", affordance.forbidden_use_cases),
         _bullets("Rules", rules),
         _bullets("Examples", examples),
     )
     return "\n\n".join(part for part in parts if part)
-
-
-def _purpose(description: str, usage: str) -> str:
-    """Return both texts, or the one that contains the other."""
-    if _line(usage) in _line(description):
-        return description
-    if _line(description) in _line(usage):
-        return usage
-    return f"{description}\n\n{usage}"
-
-
-def _side_effects(contract: Contract) -> str:
-    row = EFFECTS[contract.effect or Effect.IRREVERSIBLE]
-    if contract.approvers:
-        people = {1: "A person", 2: "Two people"}.get(
-            contract.approvers, f"{contract.approvers} people"
-        )
-        return f"{row.disclosure} {people} must approve each call."
-    if row.mutates:
-        return f"{row.disclosure} A person is asked to approve a call only where policy says so."
-    return row.disclosure
 
 
 def _sentence(label: str, items: Iterable[str]) -> str:
@@ -149,8 +141,7 @@ def _candidates(name: str, readable: str, limit: int) -> Iterator[str]:
     """Yield names with ever longer hashes, then with hashes of the name and a number."""
     raw = name.encode("utf-8", "surrogatepass")
     for number in count():
-        salt = f"\0{number}".encode() if number else b""
-        digest = hashlib.sha256(raw + salt).hexdigest()
+        digest = hashlib.sha256(raw + (f"\0{number}".encode() if number else b"")).hexdigest()
         for size in range(_SHORTEST_HASH, min(limit - 2, len(digest)) + 1):
             yield f"{readable[: limit - size - 1]}_{digest[:size]}"
 
@@ -232,10 +223,8 @@ def openai_responses(
         warnings += _root_refused(schema, "OpenAI", _OPENAI_ROOT)
     description = describe(contract, show=conversion.to_strict if conversion else dict)
     if len(description) > _OPENAI_DESCRIPTION:
-        warnings.append(
-            f"the description has {len(description)} characters; "
-            f"some of OpenAI's models take {_OPENAI_DESCRIPTION}"
-        )
+        most = f"some of OpenAI's models take {_OPENAI_DESCRIPTION}"
+        warnings.append(f"the description has {len(description)} characters; {most}")
     definition = {
         "type": "function",
         "name": (names or NameMap([contract.name])).to_provider(contract.name),
@@ -254,16 +243,16 @@ def anthropic(contract: Contract, *, names: NameMap | None = None) -> ProviderVi
         "description": describe(contract),
         "input_schema": schema,
     }
-    refused = (
-        f"#{pointer('properties', name)}: Anthropic takes property names of up to 64 letters, "
-        "digits, dots, dashes and underscores"
+    taken = (
+        "Anthropic takes property names of up to 64 letters, digits, dots, dashes and underscores"
+    )
+    warnings = list(_root_refused(schema, "Anthropic", _ANTHROPIC_ROOT))
+    warnings += [
+        f"#{pointer('properties', name)}: {taken}"
         for name in schema.get("properties", {})
         if not _ANTHROPIC_PROPERTY.fullmatch(name)
-    )
-    return ProviderView(
-        definition=definition,
-        warnings=(*_root_refused(schema, "Anthropic", _ANTHROPIC_ROOT), *refused),
-    )
+    ]
+    return ProviderView(definition=definition, warnings=tuple(warnings))
 
 
 FORMATS: Final[Mapping[str, Callable[..., ProviderView]]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from counterseal.canonical import thaw
+from counterseal.canonical import steps, thaw
 from counterseal.contract.lint import dangerous_inputs, names, outbound, safeguards, schema_rules
 from counterseal.contract.lint.rule import RULES, LintRule
 from counterseal.contract.model import Contract
@@ -40,13 +40,10 @@ def examine(data: Mapping[str, Any]) -> tuple[Contract | None, tuple[Problem, ..
         stand_in = _without_invalid_fields(data, error.problems)
         name = error.problems[0].tool
         further = [problem.of(name) for problem in lint(stand_in)] if stand_in else []
-        failed = [problem.pointer for problem in error.problems]
-        return None, (*error.problems, *(p for p in further if not _under(p.pointer, failed)))
+        failed = tuple(f"{problem.pointer}/" for problem in error.problems)
+        more = [problem for problem in further if not f"{problem.pointer}/".startswith(failed)]
+        return None, (*error.problems, *more)
     return contract, lint(contract)
-
-
-def _under(place: str, failed: list[str]) -> bool:
-    return any(place == path or place.startswith(f"{path}/") for path in failed)
 
 
 def _without_invalid_fields(
@@ -58,7 +55,7 @@ def _without_invalid_fields(
     except RecursionError:
         return None
     for problem in problems:
-        _remove(rest, problem.pointer.split("/")[1:])
+        _remove(rest, steps(problem.pointer))
     for section, stand_ins in _STAND_INS.items():
         given = rest.get(section)
         rest[section] = {**stand_ins, **(given if isinstance(given, dict) else {})}
@@ -76,8 +73,7 @@ _STAND_INS: dict[str, dict[str, Any]] = {
 
 def _remove(data: Any, parts: list[str]) -> None:
     """Take out what a pointer leads to; a list loses the whole item."""
-    for depth, raw in enumerate(parts):
-        part = raw.replace("~1", "/").replace("~0", "~")
+    for depth, part in enumerate(parts):
         if isinstance(data, list):
             if part.isdigit() and int(part) < len(data):
                 data[int(part) : int(part) + 1] = []

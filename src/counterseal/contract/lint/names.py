@@ -7,13 +7,13 @@ can be called needs the contract of that tool too, and is checked at registratio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import date
 from string import Formatter
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from counterseal.canonical import steps
 from counterseal.contract.bindings import texts
 from counterseal.contract.effects import RISKS
 from counterseal.contract.fill import (
@@ -26,8 +26,6 @@ from counterseal.contract.fill import (
 from counterseal.contract.lint.rule import Breach, not_an_argument, rule
 from counterseal.contract.model import NAME_PATTERN, Contract, LifecycleStatus
 from counterseal.contract.schemas import Presence, presence, properties_of
-
-# --- the tool's own name and texts ----------------------------------------------------------------
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _VAGUE = {"do", "execute", "handle", "manage", "misc", "process", "run", "tool", "update", "utils"}
@@ -57,9 +55,8 @@ def version_invalid(contract: Contract) -> Iterator[Breach]:
 @rule("owner-unassigned", "owner is set", warning=True)
 def owner_unassigned(contract: Contract) -> Iterator[Breach]:
     if contract.identity.owner.strip() in ("", "unassigned"):
-        yield Breach(
-            "/identity/owner", "the tool has no owner", "Name the team that is responsible for it."
-        )
+        fix = "Name the team that is responsible for it."
+        yield Breach("/identity/owner", "the tool has no owner", fix)
 
 
 @rule("description-empty", "description is not empty")
@@ -140,37 +137,32 @@ def template_fields(template: str) -> list[str]:
 
 @rule("template-field-unknown", "templates use fields that exist")
 def template_field_unknown(contract: Contract) -> Iterator[Breach]:
-    yield from _consequence_unknown(contract)
-    if contract.resource is None:
-        return
-    known = properties_of(contract.affordance.input_schema)
+    yield from _resource_unknown(contract)
+    schema = contract.affordance.input_schema
     try:
-        for name in template_fields(contract.resource):
-            if name not in known:
+        for reference in consequence_references(contract):
+            if reference.source == "argument":
+                if presence(schema, reference.path) in (Presence.NEVER, Presence.UNDECLARED):
+                    yield not_an_argument(contract, "/consequence", reference)
+            elif contract.probe is None:
+                fault = f"{reference} is the state before the call, but no probe reads it"
+                yield Breach("/consequence", fault, "Declare a probe, or remove the reference.")
+        # A probe that is given by name is checked at registration.
+        probe = getattr(contract.probe, "contract", None)
+        if isinstance(probe, Contract):
+            for problem in consequence_problems(contract, probe):
+                yield Breach(problem.pointer, problem.message, problem.fix)
+    except TemplateError as error:
+        yield Breach("/consequence", str(error), "Write {argument} or {state.field}.")
+
+
+def _resource_unknown(contract: Contract) -> Iterator[Breach]:
+    try:
+        for name in template_fields(contract.resource or ""):
+            if name not in properties_of(contract.affordance.input_schema):
                 yield not_an_argument(contract, "/resource", f"{{{name}}}")
     except ValueError as error:
         yield Breach("/resource", f"not a template: {error}", "Write fields as {name}.")
-
-
-def _consequence_unknown(contract: Contract) -> Iterator[Breach]:
-    place, schema = "/consequence", contract.affordance.input_schema
-    try:
-        named = list(consequence_references(contract))
-    except TemplateError as error:
-        yield Breach(place, str(error), "Write {argument} or {state.field}.")
-        return
-    for reference in named:
-        if reference.source == "argument":
-            if presence(schema, reference.path) in (Presence.NEVER, Presence.UNDECLARED):
-                yield not_an_argument(contract, place, reference)
-        elif contract.probe is None:
-            fault = f"{reference} is the state before the call, but no probe is declared to read it"
-            yield Breach(place, fault, "Declare a probe, or remove the reference.")
-    # A probe that is given by name is checked at registration.
-    probe = getattr(contract.probe, "contract", None)
-    if isinstance(probe, Contract):
-        for problem in consequence_problems(contract, probe):
-            yield Breach(problem.pointer, problem.message, problem.fix)
 
 
 @rule("consequence-missing", "consequence is stated for approvers", warning=True)
@@ -184,13 +176,11 @@ def consequence_missing(contract: Contract) -> Iterator[Breach]:
 
 @rule("argument-unknown", "key, tenant and version arguments exist")
 def argument_unknown(contract: Contract) -> Iterator[Breach]:
-    named: list[tuple[str, str | None]] = [
-        (f"/business_key/{i}", name) for i, name in enumerate(contract.business_key)
-    ]
-    single = ("tenant_argument", "version_argument")
-    named += [(f"/{field}", getattr(contract, field)) for field in single]
-    for place, name in named:
-        if name is not None and name not in properties_of(contract.affordance.input_schema):
+    named = {f"/business_key/{i}": name for i, name in enumerate(contract.business_key)}
+    for field in ("tenant_argument", "version_argument"):
+        named |= {f"/{field}": getattr(contract, field)} if getattr(contract, field) else {}
+    for place, name in named.items():
+        if name not in properties_of(contract.affordance.input_schema):
             yield not_an_argument(contract, place, name)
 
 
@@ -200,10 +190,9 @@ def pointer_unresolved(contract: Contract) -> Iterator[Breach]:
         pointer = getattr(contract, field)
         if pointer is None:
             continue
-        root, *names = pointer.split("/")
-        path = [name.replace("~1", "/").replace("~0", "~") for name in names]
-        declared = presence(contract.affordance.output_schema, path)
-        if root or not path or declared in (Presence.NEVER, Presence.UNDECLARED):
+        declared = presence(contract.affordance.output_schema, steps(pointer))
+        inside = pointer.startswith("/") and declared in (Presence.ALWAYS, Presence.SOMETIMES)
+        if not inside:
             fault = f"{field} is {pointer!r}, which is no field of the output schema"
             yield Breach(f"/{field}", fault, f"Write a JSON Pointer, like {example}.")
 
@@ -226,9 +215,10 @@ def _references(contract: Contract) -> Iterator[tuple[Place, ValueReference | Te
                 yield place, error
 
 
-def _schema(contract: Contract, reference: ValueReference) -> Mapping[str, Any]:
-    affordance = contract.affordance
-    return affordance.input_schema if reference.source == "argument" else affordance.output_schema
+def _presence(contract: Contract, reference: ValueReference) -> Presence:
+    affordance, argument = contract.affordance, reference.source == "argument"
+    schema = affordance.input_schema if argument else affordance.output_schema
+    return presence(schema, reference.path)
 
 
 @rule("reference-unknown", "expected and compensation refer to declared arguments and output")
@@ -236,18 +226,13 @@ def reference_unknown(contract: Contract) -> Iterator[Breach]:
     for place, item in _references(contract):
         if isinstance(item, TemplateError):
             yield Breach(place, str(item), "Write {argument} or {output.field}.")
-        elif presence(_schema(contract, item), item.path) in (Presence.NEVER, Presence.UNDECLARED):
-            yield _undeclared(contract, place, item)
-
-
-def _undeclared(contract: Contract, place: Place, reference: ValueReference) -> Breach:
-    kind, prefix = ("an argument", "") if reference.source == "argument" else ("output", "output.")
-    known = [f"{{{prefix}{name}}}" for name in sorted(properties_of(_schema(contract, reference)))]
-    return Breach(
-        place,
-        f"{reference} is not declared as {kind} of {contract.name}",
-        f"Use one of: {', '.join(known) or 'none are declared'}.",
-    )
+        elif _presence(contract, item) in (Presence.NEVER, Presence.UNDECLARED):
+            kind, prefix, schema = "output", "output.", contract.affordance.output_schema
+            if item.source == "argument":
+                kind, prefix, schema = "an argument", "", contract.affordance.input_schema
+            known = [f"{{{prefix}{name}}}" for name in sorted(properties_of(schema))]
+            fault = f"{item} is not declared as {kind} of {contract.name}"
+            yield Breach(place, fault, f"Use one of: {', '.join(known) or 'none are declared'}.")
 
 
 @rule("reference-optional", "expected and compensation refer to required values", warning=True)
@@ -255,6 +240,6 @@ def reference_optional(contract: Contract) -> Iterator[Breach]:
     for place, item in _references(contract):
         if isinstance(item, TemplateError):
             continue  # reported by reference-unknown
-        if presence(_schema(contract, item), item.path) is Presence.SOMETIMES:
+        if _presence(contract, item) is Presence.SOMETIMES:
             fault = f"{item} is optional; without it {_CONSEQUENCES[str(place[0])]}"
             yield Breach(place, fault, "Make it required, or remove the reference.")

@@ -8,23 +8,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-from counterseal.contract.bindings import HttpBinding, Placeholder, template
+from counterseal.contract.bindings import Placeholder, template
 from counterseal.contract.egress import EgressEntry, entry_for, kind, literal, parse_entry
 from counterseal.contract.lint.rule import Breach, not_an_argument, rule
 from counterseal.contract.model import Contract, EgressPolicy, Isolation
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs, word_set
-
-# --- egress ---------------------------------------------------------------------------------------
-
-
-def covers(entry: EgressEntry, host: str, port: int) -> bool:
-    """Return whether an entry allows a host, as far as this is known before resolving it."""
-    address = literal(host)
-    if address is not None:
-        return entry.declares(address, port)
-    return entry.names(host.rstrip(".").lower(), port)
 
 
 def entries(contract: Contract) -> Iterator[EgressEntry]:
@@ -34,6 +23,14 @@ def entries(contract: Contract) -> Iterator[EgressEntry]:
             yield parse_entry(entry)
         except ValueError:
             continue  # reported by egress-unreadable
+
+
+def _allowed(contract: Contract, host: str, port: int) -> bool:
+    """Return whether egress allows a host, as far as this is known before resolving it."""
+    address = literal(host)
+    if address is not None:
+        return any(entry.declares(address, port) for entry in entries(contract))
+    return any(entry.names(host.rstrip(".").lower(), port) for entry in entries(contract))
 
 
 @rule("egress-unreadable", "egress entries are host names, addresses or networks")
@@ -69,9 +66,6 @@ _INCONCLUSIVE = (401, 403, 407, 408, 423, 425, 429)
 """Statuses that do not say whether the resource exists."""
 
 
-# --- destination ----------------------------------------------------------------------------------
-
-
 @rule("http-unreachable", "request goes to a host that its egress allows")
 def http_unreachable(contract: Contract) -> Iterator[Breach]:
     binding, policy = contract.http, contract.security.egress_policy
@@ -82,10 +76,10 @@ def http_unreachable(contract: Contract) -> Iterator[Breach]:
         fault = "the egress policy is none, so the request can't be sent"
         yield Breach("/http/url", fault, f"Allow the host: egress: [{entry}].")
     elif policy is EgressPolicy.ALLOWLISTED_DOMAINS:
-        if not any(covers(known, binding.host, binding.port) for known in entries(contract)):
+        if not _allowed(contract, binding.host, binding.port):
             yield Breach("/http/url", f"{entry} is not in egress", "Add it, or correct the URL.")
         elif binding.host == "localhost" and not any(
-            covers(known, near, binding.port) for known in entries(contract) for near in _LOOPBACK
+            _allowed(contract, near, binding.port) for near in _LOOPBACK
         ):
             fault = "localhost is a loopback address, which egress must list as an address"
             yield Breach("/egress", fault, f"Add {entry_for('127.0.0.1', binding.port)}.")
@@ -102,9 +96,6 @@ def http_isolation(contract: Contract) -> Iterator[Breach]:
     if contract.http is not None and contract.isolation in apart:
         fault = f"isolation is {contract.isolation}, but an HTTP tool has no code to isolate"
         yield Breach("/isolation", fault, "Remove `isolation`.")
-
-
-# --- content --------------------------------------------------------------------------------------
 
 
 @rule("http-argument-unknown", "request uses declared arguments")
@@ -139,18 +130,14 @@ def http_argument_misfit(contract: Contract) -> Iterator[Breach]:
         if not placeholder.argument or part == "body":
             continue
         types = types_of(without_refs(schema, properties_of(schema).get(placeholder.name)))
-        repeated = part in ("query", "form") and _stands_alone(contract, place)
-        unfit = [word for word in ("object", "array") if word in types]
-        for word in unfit:
-            if not (word == "array" and repeated):
+        templates = getattr(contract.http, part)
+        in_pairs = part in ("query", "form")
+        repeated = in_pairs and template(templates[str(place[2])]).alone is not None
+        for word in ("object", "array"):
+            if word in types and not (word == "array" and repeated):
                 fault = f"{placeholder} is an {word}, which can't be written into {part}"
                 fix = "Move it to the body. In query and form, a list may be a value of its own."
                 yield Breach(place, fault, fix)
-
-
-def _stands_alone(contract: Contract, place: tuple[str | int, ...]) -> bool:
-    templates: dict[str, Any] = getattr(contract.http, str(place[1]))
-    return template(templates[str(place[2])]).alone is not None
 
 
 @rule("http-argument-unsent", "arguments are all used by the request", warning=True)
@@ -169,9 +156,8 @@ def http_argument_unsent(contract: Contract) -> Iterator[Breach]:
 def http_secret_mismatch(contract: Contract) -> Iterator[Breach]:
     for place, placeholder in _placeholders(contract):
         if placeholder.secret and placeholder.name not in contract.secrets:
-            yield Breach(
-                place, f"{placeholder} is not declared", f"Add it: secrets: [{placeholder.name}]."
-            )
+            fix = f"Add it: secrets: [{placeholder.name}]."
+            yield Breach(place, f"{placeholder} is not declared", fix)
     if contract.http is not None:
         for index, name in enumerate(contract.secrets):
             if name not in contract.http.secrets:
@@ -182,20 +168,18 @@ def http_secret_mismatch(contract: Contract) -> Iterator[Breach]:
 @rule("http-secret-plain", "secrets are sent encrypted")
 def http_secret_plain(contract: Contract) -> Iterator[Breach]:
     binding = contract.http
-    if binding is not None and binding.secrets and not binding.secure and not _near(contract):
+    if binding is None or not binding.secrets or binding.secure:
+        return
+    address = literal(binding.host)
+    if address is None:
+        near = binding.host == "localhost" or binding.host.endswith(".localhost")
+    else:  # on this machine, or in a network that egress lists
+        listed = any(entry.network and address in entry.network for entry in entries(contract))
+        near = address.is_loopback or (address.is_private and listed)
+    if not near:
         fault = f"{', '.join(sorted(binding.secrets))} would be sent to {binding.host} unencrypted"
         fix = "Use https. Plain http is allowed for loopback and for private addresses in egress."
         yield Breach("/http/url", fault, fix)
-
-
-def _near(contract: Contract) -> bool:
-    """Return whether the request stays on this machine, or in a network that egress lists."""
-    host = contract.http.host if contract.http else ""
-    address = literal(host)
-    if address is None:
-        return host == "localhost" or host.endswith(".localhost")
-    named = any(entry.network and address in entry.network for entry in entries(contract))
-    return address.is_loopback or (address.is_private and named)
 
 
 @rule("http-secret-in-url", "secrets are sent in headers, not in URLs", warning=True)
@@ -204,9 +188,6 @@ def http_secret_in_url(contract: Contract) -> Iterator[Breach]:
         if placeholder.secret and place[1] in ("url", "query"):
             fault = f"{placeholder} becomes part of the URL, which servers and proxies log"
             yield Breach(place, fault, "Send it in a header, if the API accepts that.")
-
-
-# --- headers and body -----------------------------------------------------------------------------
 
 
 @rule("http-key-unsent", "key is sent to the destination")
@@ -233,33 +214,23 @@ def http_header_invalid(contract: Contract) -> Iterator[Breach]:
         elif name.lower() in _CONNECTION_HEADERS:
             yield Breach(place, f"{name} is set by the connection", "Remove it.")
         elif times[name.lower()] > 1:
-            yield Breach(
-                place, f"{name} is set twice", "Header names are case-insensitive; remove one."
-            )
-    yield from _bad_values(binding)
-
-
-def _bad_values(binding: HttpBinding) -> Iterator[Breach]:
+            fix = "Header names are case-insensitive; remove one."
+            yield Breach(place, f"{name} is set twice", fix)
     for name, text in binding.headers.items():
         # The value of a placeholder is checked when the request is sent.
         plain = "".join(part if isinstance(part, str) else "x" for part in template(text).parts)
         if not _VALUE.fullmatch(plain):
-            yield Breach(
-                ("http", "headers", name),
-                "the value has line breaks, non-ASCII characters, or spaces at its ends",
-            )
+            fault = "the value has line breaks, non-ASCII characters, or spaces at its ends"
+            yield Breach(("http", "headers", name), fault)
 
 
 @rule("http-body-misplaced", "GET and HEAD requests have no body")
 def http_body_misplaced(contract: Contract) -> Iterator[Breach]:
     binding = contract.http
-    if binding is None or binding.method not in ("GET", "HEAD"):
-        return
     for name in ("body", "form"):
-        if getattr(binding, name):
-            yield Breach(
-                ("http", name), f"a {binding.method} request has no body", "Use query, or POST."
-            )
+        if binding and binding.method in ("GET", "HEAD") and getattr(binding, name):
+            fault = f"a {binding.method} request has no body"
+            yield Breach(("http", name), fault, "Use query, or POST.")
 
 
 @rule("http-absent-misplaced", "absent statuses belong to a read-only request")

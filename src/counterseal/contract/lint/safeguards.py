@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from inspect import signature
 
+from counterseal.canonical import steps
 from counterseal.codes import FAILURES
 from counterseal.contract.approval_terms import Then, term_faults
 from counterseal.contract.effects import EFFECTS, RISKS, RiskClass, Semantics
@@ -43,11 +44,11 @@ def idempotency_off(contract: Contract) -> Iterator[Breach]:
         return
     for name in ("supported", "required", "payload_hash_required"):
         if not getattr(contract.idempotency, name):
-            yield Breach(
-                f"/idempotency/{name}",
-                f"idempotency.{name} is false, but {contract.effect or contract.risk} calls write",
-                "Remove it: without a key, a retry would repeat the action.",
+            fault = (
+                f"idempotency.{name} is false, but {contract.effect or contract.risk} calls write"
             )
+            fix = "Remove it: without a key, a retry would repeat the action."
+            yield Breach(f"/idempotency/{name}", fault, fix)
 
 
 @rule("retry-writes", "calls that write are not retried like reads")
@@ -82,11 +83,8 @@ def confirmation_off(contract: Contract) -> Iterator[Breach]:
 def approvers_unasked(contract: Contract) -> Iterator[Breach]:
     asks = contract.transactional.confirmation_required
     if asks != (contract.approvers > 0):
-        yield Breach(
-            "/approvers",
-            f"approvers is {contract.approvers}, but confirmation_required is {str(asks).lower()}",
-            "Set both, or neither.",
-        )
+        fault = f"approvers is {contract.approvers}, but confirmation_required is {asks}".lower()
+        yield Breach("/approvers", fault, "Set both, or neither.")
 
 
 @rule("verification-off", "high-risk calls are verified afterwards", warning=True)
@@ -147,11 +145,10 @@ def unknown_unanswered(contract: Contract) -> Iterator[Breach]:
 def sandbox_contradictory(contract: Contract) -> Iterator[Breach]:
     sandboxed = contract.isolation is Isolation.SANDBOX
     if contract.runtime.sandbox_isolated != sandboxed:
-        yield Breach(
-            "/runtime/sandbox_isolated",
-            f"sandbox_isolated is {str(not sandboxed).lower()}, isolation is {contract.isolation}",
-            "Set isolation; sandbox_isolated follows from it.",
-        )
+        given = str(not sandboxed).lower()
+        fault = f"sandbox_isolated is {given}, isolation is {contract.isolation}"
+        fix = "Set isolation; sandbox_isolated follows from it."
+        yield Breach("/runtime/sandbox_isolated", fault, fix)
 
 
 @rule("code-unknown", "error codes are known failure codes")
@@ -163,9 +160,8 @@ def code_unknown(contract: Contract) -> Iterator[Breach]:
         codes += [(("error_contract", name, str(i)), code) for i, code in enumerate(listed)]
     for place, code in codes:
         if code not in FAILURES:
-            yield Breach(
-                place, f"{code!r} is not a failure code", "`counterseal explain` lists them."
-            )
+            fault = f"{code!r} is not a failure code"
+            yield Breach(place, fault, "`counterseal explain` lists them.")
 
 
 @rule("id-repeated", "invariants, config params and state keys have unique ids")
@@ -207,12 +203,11 @@ def target_unseen(contract: Contract) -> Iterator[Breach]:
     if contract.probe is not None:
         return
     if contract.version_argument is not None:
-        yield Breach(
-            "/version_argument",
-            f"{contract.version_argument} is compared with the probed version, but there is no "
-            "probe",
-            "Declare `probe`: a function or read-only tool that returns the target's version.",
+        fault = (
+            f"{contract.version_argument} is compared with the version of a probe; there is none"
         )
+        fix = "Declare `probe`: a function or read-only tool that returns the target's version."
+        yield Breach("/version_argument", fault, fix)
     for index, invariant in enumerate(contract.invariants):
         if invariant.of_target:
             fault = f"{invariant.id} checks the target, but there is no probe that reads it"
@@ -229,27 +224,24 @@ def budget_generous(contract: Contract) -> Iterator[Breach]:
 
 @rule("money-unlimited", "calls that spend or cost something have a limit in that currency")
 def money_unlimited(contract: Contract) -> Iterator[Breach]:
-    spends, cost = contract.spends, contract.runtime.cost_profile
+    spends, price = contract.spends, contract.runtime.cost_profile
+    charges: list[tuple[str, str, str | None]] = []
     if spends is not None:
-        currency = None if spends.currency.startswith("/") else spends.currency
-        yield from _limit_missing("money", "spends an amount", contract.money, currency)
+        named = None if spends.currency.startswith("/") else spends.currency
+        charges.append(("money", "spends an amount", named))
     elif contract.money is not None:
         fix = "Declare in `spends` which argument is the amount, or remove it."
         yield Breach("/money", "limits amounts, but calls spend nothing", fix)
-    if cost.cost_per_call:
-        yield from _limit_missing("cost", "costs something", contract.cost, cost.currency)
-
-
-def _limit_missing(
-    field: str, what: str, limits: Mapping[str, Mapping[str, str]] | None, currency: str | None
-) -> Iterator[Breach]:
-    """Yield a breach if no limit is in a currency; None: in any."""
-    if any(currency is None or currency in limit for limit in (limits or {}).values()):
-        return
-    example = f'{{"day": {{"{currency or "EUR"}": 100}}}}'
-    named = f" in {currency}" if currency else ""
-    fault = f"each call {what}{named}, and no limit is declared"
-    yield Breach(f"/{field}", fault, f"Declare one: {field}={example}.")
+    if price.cost_per_call:
+        charges.append(("cost", "costs something", price.currency))
+    for field, what, currency in charges:
+        limits = (getattr(contract, field) or {}).values()
+        if not any(currency is None or currency in limit for limit in limits):
+            fault = f"each call {what}{f' in {currency}' if currency else ''}"
+            example = f'{field}={{"day": {{"{currency or "EUR"}": 100}}}}'
+            yield Breach(
+                f"/{field}", f"{fault}, and no limit is declared", f"Declare one: {example}."
+            )
 
 
 @rule("cost-unit", "price is for a call, in a currency")
@@ -269,8 +261,7 @@ def spends_unread(contract: Contract) -> Iterator[Breach]:
     spends, schema = contract.spends, contract.affordance.input_schema
     for field in ("amount", "currency") if spends else ():
         place = getattr(spends, field)
-        path = [name.replace("~1", "/").replace("~0", "~") for name in place.split("/")[1:]]
-        if path and presence(schema, path) is not Presence.ALWAYS:
+        if place.startswith("/") and presence(schema, steps(place)) is not Presence.ALWAYS:
             fault = f"{field} is {place}, which is not an argument that every call has"
             yield Breach(f"/spends/{field}", fault, "Point to a required argument, like /cents.")
     if spends is not None and not contract.idempotency.required:
@@ -321,8 +312,5 @@ def compensation_unused(contract: Contract) -> Iterator[Breach]:
 @rule("keep-reads-unused", "keep_reads applies to calls without a ledger entry", warning=True)
 def keep_reads_unused(contract: Contract) -> Iterator[Breach]:
     if contract.keep_reads is not None and contract.idempotency.required:
-        yield Breach(
-            "/keep_reads",
-            f"keep_reads is {contract.keep_reads}, but the ledger keeps the results of keyed calls",
-            "Remove it.",
-        )
+        fault = f"keep_reads is {contract.keep_reads}, but the ledger keeps results of keyed calls"
+        yield Breach("/keep_reads", fault, "Remove it.")

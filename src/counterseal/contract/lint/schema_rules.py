@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,6 +17,7 @@ from counterseal.contract.schemas import (
     check_schema,
     compile_schema,
     direct_parts,
+    inner_values,
     listed,
     parts,
     places,
@@ -32,8 +34,6 @@ MAX_BYTES = 256 * 1024
 
 _REST = ("additionalProperties", "unevaluatedProperties")
 _ITEMS = frozenset({"items", "prefixItems", "unevaluatedItems"})
-_IN_PLACE_ONE = ("not", "if", "then", "else")
-_IN_PLACE_MANY = ("allOf", "anyOf", "oneOf")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -117,33 +117,22 @@ def schema_ref_cycle(contract: Contract) -> Iterator[Breach]:
 def _cycles(root: Mapping[str, Any]) -> Iterator[str]:
     """Yield references that reach themselves without going deeper into the value."""
     leads_to: dict[str, set[str]] = {}
-    waiting = [ref for _, inner in subschemas(root) for ref in [inner.get("$ref")]]
+    waiting = {str(inner["$ref"]) for _, inner in subschemas(root) if "$ref" in inner}
     while waiting:
         reference = waiting.pop()
-        if isinstance(reference, str) and reference not in leads_to:
-            leads_to[reference] = set(_in_place(resolve_local(root, reference)))
-            waiting.extend(leads_to[reference])
+        target = resolve_local(root, reference)
+        # Without a root, the parts are those that apply to the same value, references unfollowed.
+        beside = parts({}, target)
+        leads_to[reference] = {str(part["$ref"]) for part in beside if "$ref" in part}
+        waiting |= leads_to[reference] - leads_to.keys()
     for reference in sorted(leads_to):
         seen: set[str] = set()
-        ahead = set(leads_to[reference])
+        ahead = leads_to[reference]
         while ahead - seen:
             seen |= ahead
             ahead = {further for ref in ahead for further in leads_to.get(ref, ())}
         if reference in seen:
             yield reference
-
-
-def _in_place(schema: Any) -> Iterator[str]:
-    """Yield the references that apply to the same value as this schema."""
-    if not isinstance(schema, Mapping):
-        return
-    if isinstance(schema.get("$ref"), str):
-        yield schema["$ref"]
-    for word in _IN_PLACE_ONE:
-        yield from _in_place(schema.get(word))
-    for word in _IN_PLACE_MANY:
-        for branch in listed(schema, word):
-            yield from _in_place(branch)
 
 
 @rule("schema-open", "input schema is closed at every level")
@@ -196,25 +185,20 @@ def _is_closed(root: Mapping[str, Any], schema: Any, within: tuple[int, ...]) ->
 @rule("parameter-untyped", "parameters have a type")
 def parameter_untyped(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
-    for path, name, value in fields(schema):
-        if not says_type(value):
-            yield Breach(
-                (*INPUT, *path), f"{name} has no type", 'Give it a "type", an "enum" or a "$ref".'
-            )
-    untyped = [
-        (*path, word)
-        for path, inner in subschemas(schema)
-        for word, value in _values_inside(inner)
-        if not says_type(value)
-    ]
-    untyped += [
-        (*path, "items")
-        for path, inner in places(schema)
-        if is_type("array", schema, inner)
-        and all(_ITEMS.isdisjoint(part) for part in parts(schema, inner))
-    ]
-    for where in untyped:
-        yield Breach((*INPUT, *where), "the value can be anything", 'Give it a "type".')
+    for path, inner in subschemas(schema):
+        for step, value in inner_values(inner):
+            if says_type(value):
+                continue
+            if step[0] == "properties":
+                fault, fix = f"{step[1]} has no type", 'Give it a "type", an "enum" or a "$ref".'
+            else:
+                fault, fix = "the value can be anything", 'Give it a "type".'
+            yield Breach((*INPUT, *path, *step), fault, fix)
+    for path, inner in places(schema):
+        says_items = any(not _ITEMS.isdisjoint(part) for part in parts(schema, inner))
+        if is_type("array", schema, inner) and not says_items:
+            where = (*INPUT, *path, "items")
+            yield Breach(where, "the value can be anything", 'Give it a "type".')
 
 
 def says_type(schema: Any) -> bool:
@@ -228,23 +212,6 @@ def says_type(schema: Any) -> bool:
         if branches:
             return all(says_type(branch) for branch in branches)
     return any(says_type(part) for part in listed(schema, "allOf"))
-
-
-def _values_inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the schemas of values inside a value, other than its named properties."""
-    if "items" in schema:
-        yield "items", schema["items"]
-    if isinstance(schema.get("additionalProperties"), Mapping):
-        yield "additionalProperties", schema["additionalProperties"]
-    for item in listed(schema, "prefixItems"):
-        yield "prefixItems", item
-    for item in _patterns(schema).values():
-        yield "patternProperties", item
-
-
-def _patterns(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    named = schema.get("patternProperties")
-    return named if isinstance(named, Mapping) else {}
 
 
 @rule("default-invalid", "defaults match their schema")
@@ -263,9 +230,8 @@ def default_invalid(contract: Contract) -> Iterator[Breach]:
         except ValueError:
             continue  # reported by schema-invalid
         if not fits:
-            yield Breach(
-                (*INPUT, *path, "default"), f"the default of {name} does not match its schema"
-            )
+            fault = f"the default of {name} does not match its schema"
+            yield Breach((*INPUT, *path, "default"), fault)
 
 
 @rule("schema-ref-misplaced", "references point to existing definitions")
@@ -282,25 +248,19 @@ def schema_ref_misplaced(contract: Contract) -> Iterator[Breach]:
                     yield Breach((*place, *path, word), fault, fix)
 
 
-@rule("parameter-undescribed", "parameters have a description")
-def parameter_undescribed(contract: Contract) -> Iterator[Breach]:
-    yield from _undescribed(contract, top=True)
-
-
-@rule("field-undescribed", "nested fields have a description", warning=True)
-def field_undescribed(contract: Contract) -> Iterator[Breach]:
-    yield from _undescribed(contract, top=False)
-
-
 def _undescribed(contract: Contract, *, top: bool) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
     for path, name, value in fields(schema):
-        if (len(path) == 2) is not top or not isinstance(value, Mapping):
-            continue
-        described = without_refs(schema, value).get("description")
-        if not isinstance(described, str) or not described.strip():
+        described = str(without_refs(schema, value).get("description", "")).strip()
+        if (len(path) == 2) is top and isinstance(value, Mapping) and not described:
             fault = f"{name} has no description"
             yield Breach((*INPUT, *path), fault, "Say what it is and where its value comes from.")
+
+
+rule("parameter-undescribed", "parameters have a description")(partial(_undescribed, top=True))
+rule("field-undescribed", "nested fields have a description", warning=True)(
+    partial(_undescribed, top=False)
+)
 
 
 @rule("input-unbounded", "strings and arrays have a maximum length", warning=True)

@@ -73,10 +73,15 @@ def visible(text: str) -> str:
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     suspects = _lookalikes(text)
-    return "".join(
-        _named(char) if is_hidden(char) or _is_latin_variant(char) or at in suspects else char
-        for at, char in enumerate(text)
-    )
+    shown = []
+    for at, char in enumerate(text):
+        if is_hidden(char) or _is_latin_variant(char) or at in suspects:
+            name = unicodedata.name(char, "") or _UNNAMED.get(ord(char), "")
+            name = name or _KINDS.get(unicodedata.category(char), "")
+            shown.append(f"⟨U+{ord(char):04X} {name}⟩".replace(" ⟩", "⟩"))
+        else:
+            shown.append(char)
+    return "".join(shown)
 
 
 def plain(text: str, limit: int) -> str:
@@ -106,13 +111,6 @@ def _lookalikes(text: str) -> set[int]:
 @lru_cache(maxsize=4096)
 def _alphabet(char: str) -> str:
     return "LATIN" if char.isascii() else unicodedata.name(char, "").partition(" ")[0]
-
-
-def _named(char: str) -> str:
-    point = ord(char)
-    name = unicodedata.name(char, "") or _UNNAMED.get(point, "")
-    shown = name or _KINDS.get(unicodedata.category(char), "")
-    return f"⟨U+{point:04X} {shown}⟩".replace(" ⟩", "⟩")
 
 
 # --- instructions ---------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.canonical import at
-from counterseal.contract.schema_diff import same
-from counterseal.contract.sources.mcp.definition import ChangeKind, Definition, describe
+from counterseal.contract.schema_diff import ChangeKind, same
+from counterseal.contract.sources.mcp.definition import Definition, describe
 
 
 def told(before, after):

@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import at, canonical, digest, freeze, pointer, thaw
-from counterseal.contract.schema_diff import Side, compare_schemas, same
+from counterseal.contract.schema_diff import ChangeKind, Side, compare_schemas, same
 from counterseal.contract.schemas import subschemas
 from counterseal.contract.sources.foreign_text import instructions_in, visible
 
@@ -147,26 +146,22 @@ def _check(given: Definition) -> None:
     if not _NAME.fullmatch(given.name):
         expected = "1 to 128 letters, digits, '_', '.', '-' and '/'"
         raise ValueError(f"name must be {expected}, got {ascii(given.name)[:80]}")
-    _check_text("title", "" if given.title is None else given.title)
-    _check_text("description", given.description)
-    if not isinstance(given.input_schema, Mapping):
-        raise ValueError("inputSchema must be an object")
+    title = "" if given.title is None else given.title
+    for name, text in (("title", title), ("description", given.description)):
+        if not isinstance(text, str):
+            raise ValueError(f"{name} must be a string")
+        if re.search("[\ud800-\udfff]", text):
+            raise ValueError(f"{name} contains a lone surrogate, which is not valid text")
+    output = {} if given.output_schema is None else given.output_schema
+    objects = {"inputSchema": given.input_schema, "outputSchema": output}
+    for name, value in (objects | {"annotations": given.annotations}).items():
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{name} must be an object")
     if given.input_schema.get("type") != "object":
         raise ValueError('inputSchema must have "type": "object"')
-    if given.output_schema is not None and not isinstance(given.output_schema, Mapping):
-        raise ValueError("outputSchema must be an object")
-    if not isinstance(given.annotations, Mapping):
-        raise ValueError("annotations must be an object")
-    for hint in HINTS:
-        if hint in given.annotations and not isinstance(given.annotations[hint], bool):
-            raise ValueError(f"annotations.{hint} must be true or false")
-
-
-def _check_text(name: str, text: object) -> None:
-    if not isinstance(text, str):
-        raise ValueError(f"{name} must be a string")
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        raise ValueError(f"{name} contains a lone surrogate, which is not valid text")
+    hints = [hint for hint in HINTS if not isinstance(given.annotations.get(hint, True), bool)]
+    if hints:
+        raise ValueError(f"annotations.{hints[0]} must be true or false")
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -184,7 +179,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 # --- changes between definitions ------------------------------------------------------------------
 
-
 _TOKEN: Final = re.compile(r"\s+|\w+|[^\w\s]")
 _MOST_TOKENS: Final = 2_000
 _CONTEXT: Final = 6
@@ -192,16 +186,6 @@ _UNIONS: Final = ("allOf", "anyOf", "oneOf")
 _SIDES: Final[dict[str, Side]] = {"inputSchema": "input", "outputSchema": "output"}
 
 Path = tuple[str | int, ...]
-
-
-class ChangeKind(StrEnum):
-    LOOSER = "looser"
-    """The tool accepts, returns or does more than before."""
-    TIGHTER = "tighter"
-    OTHER = "other"
-    """The direction of the change is unknown."""
-    WORDS = "words"
-    """Only text for people and models changed; validation is the same."""
 
 
 class Change(NamedTuple):
@@ -231,42 +215,24 @@ def describe(before: Definition, after: Definition) -> list[Change]:
     return changes
 
 
-# --- schemas --------------------------------------------------------------------------------------
-
-
 def _schema_changes(name: str, old: Any, new: Any) -> Iterator[Change]:
     """Yield the changes with a known direction, then the remaining differences."""
     shown: set[Path] = set()
-    # A looser schema breaks only readers, a stricter one only callers: both sides give the kind.
-    as_input = compare_schemas(old, new, side="input")
-    as_output = compare_schemas(old, new, side="output")
-    for calls, reads in zip(as_input, as_output, strict=True):
-        change = calls if _SIDES[name] == "input" else reads
+    roots = ({name: old}, {name: new})
+    for change in compare_schemas(old, new, side=_SIDES[name]):
         if not change.path:
             continue  # the changes of its parts are more precise
-        kind = _KINDS[calls.breaking, reads.breaking]
+        kind = change.kind
         if change.path[-1] == "default":
             kind = ChangeKind.OTHER
         elif change.message.endswith("was added"):
             kind = ChangeKind.LOOSER
         place = _whole_unions(change.path)
-        was, now = at(old, pointer(*place)), at(new, pointer(*place))
-        words, text = _words_changed(was, now), visible(change.message)
-        text += (f": {words}" if words else "") + _warning(now)
-        yield Change(pointer(name, *place), kind, was, now, text)
+        yield _change((name, *place), kind, *roots, message=change.message)
         shown.add(place)
     for path in _differences(old, new, ()):
         if not any(path[: len(place)] == place for place in shown):
-            yield _change((name, *path), ChangeKind.OTHER, {name: old}, {name: new})
-
-
-_KINDS: Final = {
-    (True, True): ChangeKind.OTHER,
-    (True, False): ChangeKind.TIGHTER,
-    (False, True): ChangeKind.LOOSER,
-    (False, False): ChangeKind.WORDS,
-}
-"""The kind of a change of a schema, by whether it breaks callers, and readers."""
+            yield _change((name, *path), ChangeKind.OTHER, *roots)
 
 
 def _whole_unions(path: Path) -> Path:
@@ -281,17 +247,14 @@ def _whole_unions(path: Path) -> Path:
 def _differences(old: Any, new: Any, path: Path) -> Iterator[Path]:
     if same(old, new):
         return
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in {**old, **new}:
-            if key in old and key in new:
-                yield from _differences(old[key], new[key], (*path, key))
-            else:
-                yield (*path, key)
-    else:
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         yield path
-
-
-# --- annotations ----------------------------------------------------------------------------------
+        return
+    for key in {**old, **new}:
+        if key in old and key in new:
+            yield from _differences(old[key], new[key], (*path, key))
+        else:
+            yield (*path, key)
 
 
 def _hint_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
@@ -313,25 +276,24 @@ def _hint_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Ch
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _change(path: Path, kind: ChangeKind, old: Any, new: Any) -> Change:
+def _change(path: Path, kind: ChangeKind, old: Any, new: Any, *, message: str = "") -> Change:
+    """Return the change of a value. Without a message, the text says both values."""
     place = pointer(*path)
     was, now = at(old, place), at(new, place)
     words = _words_changed(was, now)
-    if isinstance(was, str | None) and isinstance(now, str | None):
-        kind = ChangeKind.WORDS
-    name = visible(".".join(map(str, path)))
-    return Change(place, kind, was, now, f"{name}: {words or _step(was, now)}{_warning(now)}")
-
-
-def _warning(now: Any) -> str:
+    if message:
+        text = visible(message) + (f": {words}" if words else "")
+    else:
+        if isinstance(was, str | None) and isinstance(now, str | None):
+            kind = ChangeKind.WORDS
+        before, after = _brief(was), _brief(now)
+        step = f"is {after} now" if was is None else f"was {before}"
+        step += "" if was is None or now is None else f", is {after}"
+        text = f"{visible('.'.join(map(str, path)))}: {words or step}"
     found = instructions_in(now) if isinstance(now, str) else []
-    return f' (reads like an instruction to a model: "{visible(found[0])}")' if found else ""
-
-
-def _step(was: Any, now: Any) -> str:
-    if was is None:
-        return f"is {_brief(now)} now"
-    return f"was {_brief(was)}" + ("" if now is None else f", is {_brief(now)}")
+    if found:
+        text += f' (reads like an instruction to a model: "{visible(found[0])}")'
+    return Change(place, kind, was, now, text)
 
 
 def _brief(value: Any) -> str:
@@ -349,19 +311,13 @@ def _words_changed(was: Any, now: Any) -> str:
     out: list[str] = []
     steps = SequenceMatcher(None, old, new).get_opcodes()
     for index, (step, first, last, start, end) in enumerate(steps):
-        if step == "equal":
-            at_end = (index == 0, index == len(steps) - 1)
-            out.append(_context(old[first:last], *at_end))
+        removed, added = old[first:last], new[start:end]
+        if step != "equal":
+            out += [f"[-{''.join(removed)}-]"] if removed else []
+            out += [f"{{+{''.join(added)}+}}"] if added else []
             continue
-        removed, added = "".join(old[first:last]), "".join(new[start:end])
-        out.append((f"[-{removed}-]" if removed else "") + (f"{{+{added}+}}" if added else ""))
+        # The start and the end of an unchanged part are the context of the changes beside it.
+        head = [] if index == 0 else added[:_CONTEXT]
+        tail = [] if index == len(steps) - 1 else added[-_CONTEXT:]
+        out += added if len(head) + len(tail) >= len(added) else [*head, " … ", *tail]
     return " ".join("".join(out).split())
-
-
-def _context(kept: list[str], first: bool, last: bool) -> str:  # noqa: FBT001 - its position
-    """Return the start and end of an unchanged part, as context of the changes beside it."""
-    head = [] if first else kept[:_CONTEXT]
-    tail = [] if last else kept[-_CONTEXT:]
-    if len(head) + len(tail) >= len(kept):
-        return "".join(kept)
-    return "".join((*head, " … ", *tail))

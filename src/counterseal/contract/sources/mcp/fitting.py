@@ -27,6 +27,7 @@ from counterseal.contract.schemas import (
     DIALECT,
     applied,
     direct_parts,
+    inner_values,
     listed,
     parts,
     properties_of,
@@ -58,15 +59,18 @@ def fit_input(schema: Mapping[str, Any]) -> Node:
     """Return an input schema for a contract. Raise ValueError if there is none."""
     own: Node = thaw(schema)
     _modernise(own)
-    anything = _AnyValue(own)
+    name = "Anything"
+    while name in _mapping(own, "$defs"):
+        name += "_"
+    anything = f"#/$defs/{name}"
     shared = applied(own)
     _type(own, anything, shared)
-    places = _places(own, shared)
-    for place in places:
+    for place in _places(own, shared):
         _close(own, place, anything)
         if not place.kept:
             _bound(place.node)
-    anything.define()
+    if any(inner.get("$ref") == anything for _, inner in subschemas(own)):
+        own.setdefault("$defs", {})[name] = _any_value({"$ref": anything})
     _describe(own)
     size = len(canonical(own))
     if size > MAX_BYTES:
@@ -76,32 +80,16 @@ def fit_input(schema: Mapping[str, Any]) -> Node:
     return {"$schema": DIALECT, **own} if schema.get("$schema") == DIALECT else own
 
 
-class _AnyValue:
-    """A definition for any JSON value, added to a schema's `$defs` if it is used."""
-
-    def __init__(self, root: Node) -> None:
-        self._root = root
-        self._used = False
-        taken = root.get("$defs")
-        self._name = "Anything"
-        while self._name in (taken if isinstance(taken, dict) else {}):
-            self._name += "_"
-
-    def ref(self) -> Node:
-        self._used = True
-        return {"$ref": f"#/$defs/{self._name}"}
-
-    def define(self) -> None:
-        """Add the definition to the schema if it is used. Call it after the last `ref`."""
-        if self._used:
-            self._root.setdefault("$defs", {})[self._name] = {
-                "anyOf": [
-                    {"type": "string", "maxLength": MAX_LENGTH},
-                    {"type": ["number", "boolean", "null"]},
-                    {"type": "array", "items": self.ref(), "maxItems": MAX_LENGTH},
-                    {"type": "object", "additionalProperties": self.ref()},
-                ]
-            }
+def _any_value(itself: Node) -> Node:
+    """Return a schema for any JSON value."""
+    return {
+        "anyOf": [
+            {"type": "string", "maxLength": MAX_LENGTH},
+            {"type": ["number", "boolean", "null"]},
+            {"type": "array", "items": itself, "maxItems": MAX_LENGTH},
+            {"type": "object", "additionalProperties": dict(itself)},
+        ]
+    }
 
 
 def fit_output(schema: Mapping[str, Any]) -> Node:
@@ -116,38 +104,31 @@ def fit_output(schema: Mapping[str, Any]) -> Node:
             inner.pop("format", None)
     if types_of(own) == ("object",):
         return own
-    if "type" not in own and _is_object(own, own):
-        return {"type": "object", **own}
+    if "type" not in own:  # it may describe an object all the same
+        full = without_refs(own, own)
+        options = [without_refs(own, one) for one in listed(full, "anyOf") or listed(full, "oneOf")]
+        if types_of(full) == ("object",) or "properties" in full:
+            options = [{"type": "object"}]
+        if options and all(types_of(option) == ("object",) for option in options):
+            return {"type": "object", **own}
     shared = {word: own.pop(word) for word in _SHARED if word in own}
     result = {"type": "object", "properties": {"result": own}, "required": ["result"]}
     return {**result, "additionalProperties": False, **shared}
 
 
-def _is_object(root: Node, schema: Any) -> bool:
-    """Return whether a schema without a type describes an object."""
-    full = without_refs(root, schema)
-    if types_of(full) == ("object",) or "properties" in full:
-        return True
-    options = listed(full, "anyOf") or listed(full, "oneOf")
-    return bool(options) and all(
-        types_of(without_refs(root, option)) == ("object",) for option in options
-    )
-
-
-# --- older drafts ---------------------------------------------------------------------------------
-
-
 def _modernise(root: Node) -> None:
     """Rewrite keywords of older drafts, and clean the texts."""
     is_old = "draft-0" in str(root.get("$schema"))
+    known = {"$ref", "title", "description", "default", *_SHARED}
     for _, inner in subschemas(root):
         if isinstance(inner, dict):
-            if is_old:
-                _drop_unknown(inner)
+            if is_old:  # keywords that mean nothing there, like all others beside a reference
+                unknown = set(inner) - known if "$ref" in inner else _SINCE_2019 & set(inner)
+                for word in unknown:
+                    del inner[word]
             _fix_texts(inner, formats=not is_old)
             _fix_types(inner)
-            _fix_lists(inner)
-            _fix_limits(inner)
+            _fix_keywords(inner)
 
 
 def _fix_texts(schema: Node, *, formats: bool) -> None:
@@ -165,13 +146,6 @@ def _fix_texts(schema: Node, *, formats: bool) -> None:
         del schema["pattern"]
 
 
-def _drop_unknown(schema: Node) -> None:
-    """Remove keywords that mean nothing in draft 7 and before, as those beside a reference."""
-    known = {"$ref", "title", "description", "default", *_SHARED}
-    for word in set(schema) - known if "$ref" in schema else _SINCE_2019 & set(schema):
-        del schema[word]
-
-
 def _fix_types(schema: Node) -> None:
     known = [word for word in types_of(schema) if word in _TYPES]
     if "type" in schema and len(known) < len(types_of(schema)):
@@ -184,7 +158,7 @@ def _fix_types(schema: Node) -> None:
         schema["additionalProperties"] = True
 
 
-def _fix_lists(schema: Node) -> None:
+def _fix_keywords(schema: Node) -> None:
     if isinstance(schema.get("items"), list):
         schema["prefixItems"] = schema.pop("items")
         if "additionalItems" in schema:
@@ -194,10 +168,7 @@ def _fix_lists(schema: Node) -> None:
     for name, value in needed.items() if isinstance(needed, dict) else ():
         word = "dependentRequired" if isinstance(value, list) else "dependentSchemas"
         schema.setdefault(word, {})[name] = value
-
-
-def _fix_limits(schema: Node) -> None:
-    """Rewrite the exclusive limits of draft 4, which are booleans beside the inclusive ones."""
+    # The exclusive limits of draft 4 are booleans beside the inclusive ones.
     for word, beside in _LIMITS:
         excludes = isinstance(schema.get(word), bool) and schema.pop(word)
         if excludes and beside in schema:
@@ -240,7 +211,7 @@ def _places(root: Node, shared: set[int]) -> list[_Place]:
         named = [schema for word in _SHARED for schema in _mapping(inner, word).values()]
         waiting += ([(schema, False)] for schema in named if isinstance(schema, dict))
     while waiting:
-        group = [_followed(root, node, shared, kept=kept) for node, kept in waiting.pop()]
+        group = [(_followed(root, node, shared), kept) for node, kept in waiting.pop()]
         key = frozenset((id(node), kept) for node, kept in group)
         if not group or key in visited:
             continue
@@ -260,14 +231,14 @@ def _places(root: Node, shared: set[int]) -> list[_Place]:
     return list(places.values())
 
 
-def _followed(root: Node, node: Node, shared: set[int], *, kept: bool) -> _Part:
+def _followed(root: Node, node: Node, shared: set[int]) -> Node:
     """Return the schema that a mere reference leads to."""
     for _ in range(16):
         aim = target(root, node)
         if not isinstance(aim, dict) or id(aim) in shared:
             break
         node = aim
-    return node, kept
+    return node
 
 
 def _all_parts(root: Node, group: Sequence[_Part]) -> Iterator[_Part]:
@@ -327,13 +298,13 @@ def _schemas(values: Sequence[tuple[Any, bool]]) -> list[_Part]:
     return [(value, kept) for value, kept in values if isinstance(value, dict)]
 
 
-def _close(root: Node, place: _Place, anything: _AnyValue) -> None:
+def _close(root: Node, place: _Place, anything: str) -> None:
     """Close the objects of a place, or let them take anything where they are to stay open."""
     node = place.node
     words = {"items", "prefixItems", "unevaluatedItems"}
     says_items = any(not words.isdisjoint(part) for part in parts(root, node))
     if is_type("array", root, node) and not says_items:
-        node["items"] = anything.ref()
+        node["items"] = {"$ref": anything}
     stated = any(node.get(word, True) not in _OPEN for word in _REST)
     if stated or not is_type("object", root, node):
         return
@@ -345,59 +316,42 @@ def _close(root: Node, place: _Place, anything: _AnyValue) -> None:
         )
         stays_open = place.kept or place.stays_open or not named
     if stays_open:
-        node["additionalProperties"] = anything.ref()
+        node["additionalProperties"] = {"$ref": anything}
         return
     for word, names in (("properties", place.names), ("patternProperties", place.patterns)):
         missing = [name for name in names if name not in _mapping(node, word)]
         if missing:
-            node[word] = {**_mapping(node, word), **{name: anything.ref() for name in missing}}
+            node[word] = {**_mapping(node, word), **{name: {"$ref": anything} for name in missing}}
     node["additionalProperties"] = False
 
 
 # --- typed, bounded, described --------------------------------------------------------------------
 
 
-def _type(root: Node, anything: _AnyValue, shared: set[int]) -> None:
+def _type(root: Node, anything: str, shared: set[int]) -> None:
     """Give every value inside the arguments a type, without refusing any."""
     for _, inner in subschemas(root):
-        for holder, key in _values(inner):
-            value = holder[key]
+        for step, value in list(inner_values(inner)):
             if says_type(value):
                 continue
-            if value is True:
-                holder[key] = anything.ref()
-            elif isinstance(value, dict):
+            if isinstance(value, dict):
                 bare = not value.keys() - {"title", "description", "default"}
-                value |= (
-                    anything.ref() if bare and id(value) not in shared else {"type": [*_ANY_TYPE]}
-                )
-
-
-def _values(schema: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the places of the schemas of a value's properties and items."""
-    for word in ("properties", "patternProperties"):
-        held = schema.get(word)
-        if isinstance(held, dict):
-            yield from ((held, name) for name in held)
-    if "items" in schema:
-        yield schema, "items"
-    if schema.get("additionalProperties", True) not in _OPEN:
-        yield schema, "additionalProperties"
-    if isinstance(schema.get("prefixItems"), list):
-        yield from ((schema["prefixItems"], at) for at in range(len(schema["prefixItems"])))
+                alone = bare and id(value) not in shared
+                value.update({"$ref": anything} if alone else {"type": [*_ANY_TYPE]})
+            elif value is True:
+                holder: Any = inner if len(step) == 1 else inner[str(step[0])]
+                holder[step[-1]] = {"$ref": anything}
 
 
 def _bound(node: Node) -> None:
-    types = types_of(node)
-    if "string" in types and not {"maxLength", "enum", "const"} & set(node):
-        node["maxLength"] = max(MAX_LENGTH, _count(node, "minLength"))
-    if "array" in types and "maxItems" not in node and node.get("items") is not False:
-        node["maxItems"] = max(MAX_LENGTH, _count(node, "minItems"))
-
-
-def _count(schema: Node, word: str) -> int:
-    value = schema.get(word)
-    return value if type(value) is int else 0
+    for kind, most, least in (
+        ("string", "maxLength", "minLength"),
+        ("array", "maxItems", "minItems"),
+    ):
+        says = {"maxLength", "enum", "const"} if kind == "string" else {"maxItems"}
+        if kind in types_of(node) and not says & set(node) and node.get("items") is not False:
+            smallest = node.get(least)
+            node[most] = max(MAX_LENGTH, smallest if type(smallest) is int else 0)
 
 
 def _describe(root: Node) -> None:

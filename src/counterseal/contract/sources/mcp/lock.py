@@ -150,9 +150,6 @@ class Lock:
         }
 
 
-# --- the file: reading ----------------------------------------------------------------------------
-
-
 def _read(name: str, raw: bytes) -> dict[str, dict[str, Pin]]:
     try:
         data = jiter.from_json(raw, catch_duplicate_keys=True)  # a merge can leave duplicates
@@ -194,9 +191,6 @@ def _read_pin(place: str, tool: str, data: Any) -> Pin:
         expected = "revision must be 1 or more, accepted_at and accepted_by must be strings"
         raise LockError(f"{place}: {expected}; {again}")
     return Pin(definition, revision, accepted_at=at, accepted_by=by)
-
-
-# --- the file: writing ----------------------------------------------------------------------------
 
 
 def _write(file: Path, record: Mapping[str, Any]) -> None:

@@ -24,7 +24,13 @@ from counterseal.contract.lint import examine
 from counterseal.contract.model import Contract
 from counterseal.contract.outputs import BLOCKS, is_blocks
 from counterseal.contract.schema_diff import compare_schemas
-from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
+from counterseal.contract.schemas import (
+    is_scalar,
+    listed,
+    properties_of,
+    types_of,
+    without_refs,
+)
 from counterseal.contract.sources.effect_guess import contradiction, propose_mcp_effect, strictest
 from counterseal.contract.sources.foreign_text import plain, visible
 from counterseal.contract.sources.mcp.definition import HINTS, Definition, instructions
@@ -39,9 +45,6 @@ from counterseal.contract.sources.mcp.overlay_files import (
     suggestion,
 )
 from counterseal.errors import ContractError, Problem, Severity
-
-# --- tightening schemas ---------------------------------------------------------------------------
-
 
 Schema = Mapping[str, Any]
 
@@ -111,25 +114,23 @@ def drop_credentials(schema: dict[str, Any], errors: list[Problem]) -> bool:
     return dropped
 
 
-# --- redaction ------------------------------------------------------------------------------------
-
-
 def redaction_faults(output: Schema, entry: OverlayEntry) -> Iterator[OverlayFault]:
     """Yield a fault for each pointer that matches no field: the data would not be redacted."""
     for at, place in enumerate(entry.redact):
         if is_blocks(output):
             fix = "Remove `redact`, or hide the tool."
             yield OverlayFault(f"/redact/{at}", "it answers in blocks, which have no fields", fix)
-        elif not _matches(output, place):
+        elif not _reached(output, place):
             fix = f"It returns {', '.join(properties_of(output)) or 'nothing that it declares'}."
             yield OverlayFault(f"/redact/{at}", f"{place} leads to no field of its output", fix)
 
 
-def _matches(root: Schema, place: str) -> bool:
+def _reached(root: Schema, place: str) -> list[Any]:
+    """Return the schemas that a pointer leads to."""
     reached: list[Any] = [root]
     for step in steps(place):
         reached = [inner for held in reached for inner in _inside(root, held, step)]
-    return bool(reached)
+    return reached
 
 
 def _inside(root: Schema, schema: Any, step: str) -> Iterator[Any]:
@@ -159,7 +160,6 @@ _DEFAULTS_FOR_UNLISTED: Final = (
 )
 """The defaults that also apply to a tool without an entry: none can make it less strict."""
 _PLACEHOLDER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_PLAIN: Final = frozenset({"string", "integer", "number", "boolean"})
 
 
 def contract_of(
@@ -210,15 +210,11 @@ def consequence_of(definition: Definition, server: str) -> str:
     arguments = [
         f"{name} {{{name}}}"
         for name in listed(schema, "required")
-        if isinstance(name, str) and _PLACEHOLDER.fullmatch(name) and _is_plain(schema, name)
+        if isinstance(name, str) and _PLACEHOLDER.fullmatch(name)
+        if is_scalar(without_refs(schema, properties_of(schema).get(name)))
     ]
     with_these = f" with {', '.join(arguments[:4])}" if arguments else ""
     return f"{definition.name} of {server}{with_these}."
-
-
-def _is_plain(schema: Mapping[str, Any], name: str) -> bool:
-    types = types_of(without_refs(schema, properties_of(schema).get(name)))
-    return bool(types) and _PLAIN.issuperset(types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,13 +249,14 @@ class _ContractBuilder:
         return contract
 
     def data(self, name: str, revision: int) -> dict[str, Any]:
-        own, entry = self.definition, self.entry
-        output = own.output_schema
+        own, entry, output = self.definition, self.entry, self.definition.output_schema
+        title = plain(own.title or "", 200) or own.name
+        description = plain(own.description, _LONGEST_DESCRIPTION)
         data: dict[str, Any] = {
             "redact": list(entry.redact),
             "identity": {"name": name, "version": f"{revision}.0.0"},
             "affordance": {
-                "model_description": _description(own),
+                "model_description": description or f"{title} (its author gave no description)",
                 "input_schema": self.input_schema(),
                 "output_schema": BLOCKS if output is None else fit_output(output),
             },
@@ -269,8 +266,8 @@ class _ContractBuilder:
             "mcp": McpBinding(server=self.server, tool=own.name, definition=own.hash),
         }
         apply_entries(data, self.defaults, entry)
-        description = str(data["affordance"]["model_description"])
-        data.setdefault("usage", plain(description, _LONGEST_DESCRIPTION))
+        usage = str(data["affordance"]["model_description"])
+        data.setdefault("usage", plain(usage, _LONGEST_DESCRIPTION))
         return data
 
     def input_schema(self) -> dict[str, Any]:
@@ -290,13 +287,9 @@ class _ContractBuilder:
             raise ContractError([self.placed(OverlayFault("", str(error)))]) from None
         for name, keywords in self.entry.arguments.items():
             if "remove" in keywords and name in properties_of(schema):
-                fault = OverlayFault(
-                    "/arguments", f"{name} can't be removed: parts of the schema name it"
-                )
-                raise ContractError([self.placed(fault)])
+                fault = f"{name} can't be removed: parts of the schema name it"
+                raise ContractError([self.placed(OverlayFault("/arguments", fault))])
         return schema
-
-    # --- problems ---------------------------------------------------------------------------------
 
     def placed(self, fault: OverlayFault) -> Problem:
         own = self.definition.name
@@ -316,8 +309,7 @@ class _ContractBuilder:
 
         The problem's place is the overlay's file, if there is one.
         """
-        theirs = problem.pointer.startswith(("/affordance/input_", "/affordance/output_"))
-        if theirs:
+        if problem.pointer.startswith(("/affordance/input_", "/affordance/output_")):
             problem = replace(problem, fix=self.hide_it())
         if self.overlay is None:
             return problem
@@ -331,14 +323,6 @@ class _ContractBuilder:
 def _examined(data: Mapping[str, Any]) -> tuple[Contract | None, list[Problem]]:
     contract, problems = examine(data)
     return contract, [problem for problem in problems if problem.severity is Severity.ERROR]
-
-
-def _description(definition: Definition) -> str:
-    description = plain(definition.description, _LONGEST_DESCRIPTION)
-    if description:
-        return description
-    title = plain(definition.title or "", 200)
-    return f"{title or definition.name} (its author gave no description)"
 
 
 # --- a first overlay for review -------------------------------------------------------------------
@@ -379,12 +363,17 @@ def _entry(definition: Definition, server: str) -> tuple[dict[str, Any], list[st
     """Return a tool's entry, and the comments above it."""
     effect, reasons = propose_mcp_effect(definition)
     entry: dict[str, Any] = {"effect": effect.value}
-    notes = list(_described(definition))
-    hints = [(hint, definition.hint(hint)) for hint in HINTS]
-    if annotations := ", ".join(
-        f"{hint}: {str(value).lower()}" for hint, value in hints if value is not None
-    ):
-        notes.append(f"Its annotations: {annotations}")
+    # The whole description, as the lines that a model will read.
+    lines = visible(definition.description[:_LONGEST_DESCRIPTION]).splitlines()
+    wrapped = [part for line in lines for part in wrap(line.strip(), _WIDTH - 20)] or ["nothing"]
+    notes = [f"It says: {wrapped[0]}", *(f"         {line}" for line in wrapped[1:])]
+    more = len(definition.description) - _LONGEST_DESCRIPTION
+    if more > 0:
+        notes.append(f"It says {more:,} characters more, which no model reads.")
+    hints = {hint: definition.hint(hint) for hint in HINTS if definition.hint(hint) is not None}
+    if hints:
+        said = ", ".join(f"{hint}: {str(value).lower()}" for hint, value in hints.items())
+        notes.append(f"Its annotations: {said}")
     notes += [
         f'review: {place} reads like an instruction to a model: "{part}"'
         for place, part in instructions(definition)
@@ -398,17 +387,6 @@ def _entry(definition: Definition, server: str) -> tuple[dict[str, Any], list[st
         entry = {"hidden": True}
         notes.append(f"review: it can't be put under contract: {error.problems[0].message}")
     return entry, [_line(note) for note in notes]
-
-
-def _described(definition: Definition) -> Iterator[str]:
-    """Yield the whole description as the lines that a model will read."""
-    lines = visible(definition.description[:_LONGEST_DESCRIPTION]).splitlines()
-    wrapped = [part for line in lines for part in wrap(line.strip(), _WIDTH - 20)]
-    yield f"It says: {wrapped[0] if wrapped else 'nothing'}"
-    yield from (f"         {line}" for line in wrapped[1:])
-    more = len(definition.description) - _LONGEST_DESCRIPTION
-    if more > 0:
-        yield f"It says {more:,} characters more, which no model reads."
 
 
 def _line(text: str) -> str:

@@ -27,8 +27,6 @@ from counterseal.contract.sources.openapi.schemas import (
     size_of,
 )
 
-# --- credentials ----------------------------------------------------------------------------------
-
 
 @dataclass(slots=True)
 class Arguments:
@@ -92,7 +90,14 @@ def _all_of(
             raise UnsupportedError(f"it authenticates twice in {key}")
         target[key] = text
         result.secrets.append(secret)
-        notes.add("/secrets", f"{secret}: {_secret_note(name, scheme, scopes)}")
+        kind = "the value"
+        if scheme.get("type") in ("oauth2", "openIdConnect"):
+            kind = "an access token"
+        needed = ", ".join(clean(str(scope), 60) for scope in listed(scopes)[:8])
+        note = f"{kind} of {clean(name, 60)}" + (f" with the scopes {needed}" if needed else "")
+        if text.startswith("Basic "):
+            note = "the base64 form of user:password, as one value"
+        notes.add("/secrets", f"{secret}: {note}")
     return result
 
 
@@ -109,15 +114,6 @@ def _placed(name: str, scheme: Mapping[str, Any], secret: str) -> tuple[str, str
         return "header", "Authorization", f"Basic {value}"
     shown = " ".join(str(part) for part in (kind, way or scheme.get("in")) if part)
     raise UnsupportedError(f"it authenticates by {clean(shown, 40) or clean(name, 40)}")
-
-
-def _secret_note(name: str, scheme: Mapping[str, Any], scopes: object) -> str:
-    """Return the note that tells the operator the content of the secret."""
-    if str(scheme.get("scheme", "")).lower() == "basic":
-        return "the base64 form of user:password, as one value"
-    kind = "an access token" if scheme.get("type") in ("oauth2", "openIdConnect") else "the value"
-    needed = ", ".join(clean(str(scope), 60) for scope in listed(scopes)[:8])
-    return f"{kind} of {clean(name, 60)}" + (f" with the scopes {needed}" if needed else "")
 
 
 _IGNORED_HEADERS = ("accept", "content-type", "authorization")
@@ -157,8 +153,6 @@ class _ParameterReader:
     notes: Notes
     arguments: Arguments = field(default_factory=Arguments)
 
-    # Parameters ----------------------------------------------------------------------------------
-
     def parameter(self, given: Mapping[str, Any]) -> None:
         name, place = str(given.get("name", "")), str(given.get("in"))
         required = given.get("required") is True or place == "path"
@@ -168,24 +162,25 @@ class _ParameterReader:
             self.arguments.key_header = name
             return
         try:
-            self._parameter(given, name, place, required=required)
+            templates = self._templates(name, place)
+            if place != "path" and is_credential(name):
+                templates[name] = self._secret(name)
+                return
+            schema, described = (
+                self._parameter_schema(given, place),
+                clean(given.get("description"), 300),
+            )
+            templates[name] = self._argument(name, place, schema, described, required=required)
         except UnsupportedError as error:
             if required:
                 raise
             self.notes.add("", f"the parameter {clean(name, 60)} was left out: {error}")
 
-    def _parameter(
-        self, given: Mapping[str, Any], name: str, place: str, *, required: bool
-    ) -> None:
-        if place not in ("path", "query", "header"):
+    def _templates(self, name: str, place: str) -> dict[str, str]:
+        known = {"path": self.arguments.path, "query": self.arguments.query}
+        if place not in (*known, "header"):
             raise UnsupportedError(f"it takes {clean(name, 60)} in a {clean(place, 20)}")
-        templates = getattr(self.arguments, "headers" if place == "header" else place)
-        if place != "path" and is_credential(name):
-            templates[name] = self._secret(name)
-            return
-        schema = self._parameter_schema(given, place)
-        described = clean(given.get("description"), 300)
-        templates[name] = self._argument(name, place, schema, described, required=required)
+        return known.get(place, self.arguments.headers)
 
     def _parameter_schema(self, given: Mapping[str, Any], place: str) -> dict[str, Any]:
         """Return the parameter's schema; a string's for a list that is sent as one value."""
@@ -242,16 +237,12 @@ class _ParameterReader:
             self.arguments.required.append(name)
         return f"{{{name}}}"
 
-    # The body ------------------------------------------------------------------------------------
-
     def body(self) -> None:
         given = self.document.resolve(self.operation.data.get("requestBody"))
-        content = mapping(given.get("content"))
-        if not content:
-            return
-        required = given.get("required") is True
+        content, required = mapping(given.get("content")), given.get("required") is True
         try:
-            self._content(content, required=required)
+            if content:
+                self._content(content, required=required)
         except UnsupportedError as error:
             if required or self.operation.method not in ("GET", "HEAD", "DELETE"):
                 raise

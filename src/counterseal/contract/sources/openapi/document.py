@@ -136,8 +136,17 @@ class OpenApiDocument:
         for place in (operation.data, operation.item, self.root):
             servers = [mapping(server) for server in listed(place.get("servers"))]
             urls = [_filled(server, notes) for server in servers if server.get("url")]
-            if urls:
-                return _chosen(urls, notes)
+            if not urls:
+                continue
+            absolute = [f"https:{url}" if url.startswith("//") else url for url in urls]
+            absolute = [url for url in absolute if re.match(r"https?://", url)]
+            if not absolute:
+                named = f"{urls[0][:60]!r}, which names no host"
+                raise UnsupportedError(f"the document's server is {named}; give --base-url")
+            if len(absolute) > 1:
+                text = f"the document names {len(absolute)} servers; is this the one?"
+                notes.add("/http/url", text)
+            return next((url for url in absolute if url.startswith("https:")), absolute[0])
         raise UnsupportedError("the document does not say where its server is; give --base-url")
 
 
@@ -150,19 +159,6 @@ def _filled(server: Mapping[str, Any], notes: Notes) -> str:
         return default
 
     return re.sub(r"\{([^{}]*)\}", value, str(server["url"]))
-
-
-def _chosen(urls: list[str], notes: Notes) -> str:
-    absolute = [f"https:{url}" if url.startswith("//") else url for url in urls]
-    absolute = [url for url in absolute if re.match(r"https?://", url)]
-    if not absolute:
-        raise UnsupportedError(
-            f"the document's server is {urls[0][:60]!r}, which names no host; give --base-url"
-        )
-    secure = [url for url in absolute if url.startswith("https:")]
-    if len(absolute) > 1:
-        notes.add("/http/url", f"the document names {len(absolute)} servers; is this the one?")
-    return (secure or absolute)[0]
 
 
 # --- reading a document ---------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from counterseal.contract.bindings import HttpBinding
 from counterseal.contract.effects import EFFECTS
 from counterseal.contract.egress import entry_for, kind, literal
 from counterseal.contract.lint import examine
-from counterseal.contract.schemas import types_of
+from counterseal.contract.schemas import is_scalar
 from counterseal.contract.sources.effect_guess import propose_operation_effect
 from counterseal.contract.sources.foreign_text import clean, one_line, tool_name, unique, words
 from counterseal.contract.sources.openapi.arguments import (
@@ -44,7 +44,6 @@ _LONGEST_DESCRIPTION = 1_000
 _LONGEST_SUMMARY = 160
 _SAFE = "/%:@!$&'()*+,;=~"
 """Characters of a path that are not escaped."""
-_PLAIN = frozenset({"string", "integer", "number", "boolean"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,21 +97,19 @@ def contracts_from_openapi(document: Mapping[str, Any], *, base_url: str | None 
 
 
 def _check(document: object, base_url: str | None) -> None:
-    version = str(mapping(document).get("openapi", ""))
+    fault, fix = "", ""
     if "swagger" in mapping(document):
-        _refuse("this is Swagger 2", "Convert it to OpenAPI 3 first.")
-    if not re.match(r"3\.[0-9]", version):
-        _refuse("not an OpenAPI 3 document", "It must have `openapi: 3.…`.")
-    if base_url is not None:
+        fault, fix = "this is Swagger 2", "Convert it to OpenAPI 3 first."
+    elif not re.match(r"3\.[0-9]", str(mapping(document).get("openapi", ""))):
+        fault, fix = "not an OpenAPI 3 document", "It must have `openapi: 3.…`."
+    elif base_url is not None:
         try:
             HttpBinding(url=base_url)
         except ValueError:
+            fault = f"the base URL {base_url!r} can't be used"
             fix = "Write http(s)://host[:port][/path], without user, query or fragment."
-            _refuse(f"the base URL {base_url!r} can't be used", fix)
-
-
-def _refuse(message: str, fix: str) -> None:
-    raise ContractError([Problem(rule="file-unreadable", message=message, fix=fix)])
+    if fault:
+        raise ContractError([Problem(rule="file-unreadable", message=fault, fix=fix)])
 
 
 def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) -> ImportedTool:
@@ -128,6 +125,9 @@ def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) ->
     name = unique(
         tool_name(operation.data.get("operationId"), operation.method, operation.path), taken
     )
+    notes.add("/identity/owner", "name the team that answers for this tool")
+    retired = operation.data.get("deprecated") is True
+    deprecated = {"lifecycle": {"status": "deprecated"}} if retired else {}
     http = _request(server, operation, arguments, security)
     governance: dict[str, Any] = {}
     if EFFECTS[effect].mutates:
@@ -136,7 +136,7 @@ def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) ->
             governance["idempotency"] = {"key_header": arguments.key_header}
     data: dict[str, Any] = {
         "effect": effect.value,
-        "identity": _identity(name, operation, notes),
+        "identity": {"name": name, "owner": "unassigned", **deprecated},
         "affordance": {
             "model_description": _description(document, operation, notes),
             "input_schema": _input_schema(arguments, converter, notes),
@@ -163,31 +163,16 @@ def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) ->
 
 def _checked(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
     """Return a contract that passes lint. Raise UnsupportedError if there is none."""
-    errors = _errors(data)
-    if any(problem.rule == "code-unsandboxed" for problem in errors):
-        # The request runs no code in this process; whether the API does is unknown.
-        data = {"runs_code": False, **data}
-        notes.add("/runs_code", "it carries what looks like code; does the other side run it?")
-        errors = _errors(data)
-    if errors:
-        place = errors[0].pointer.removeprefix("/")
-        raise UnsupportedError(f"{clean(errors[0].message, 200)} ({clean(place, 100)})")
+    for again in (False, True):
+        errors = [problem for problem in examine(data)[1] if problem.severity is Severity.ERROR]
+        if not again and any(problem.rule == "code-unsandboxed" for problem in errors):
+            # The request runs no code in this process; whether the API does is unknown.
+            data = {"runs_code": False, **data}
+            notes.add("/runs_code", "it carries what looks like code; does the other side run it?")
+        elif errors:
+            place = errors[0].pointer.removeprefix("/")
+            raise UnsupportedError(f"{clean(errors[0].message, 200)} ({clean(place, 100)})")
     return data
-
-
-def _errors(data: dict[str, Any]) -> list[Problem]:
-    return [problem for problem in examine(data)[1] if problem.severity is Severity.ERROR]
-
-
-# Its parts ---------------------------------------------------------------------------------------
-
-
-def _identity(name: str, operation: Operation, notes: Notes) -> dict[str, Any]:
-    notes.add("/identity/owner", "name the team that answers for this tool")
-    result: dict[str, Any] = {"name": name, "owner": "unassigned"}
-    if operation.data.get("deprecated") is True:
-        result["lifecycle"] = {"status": "deprecated"}
-    return result
 
 
 def _summary(operation: Operation) -> str:
@@ -270,16 +255,11 @@ def _consequence(operation: Operation, arguments: Arguments, http: Mapping[str, 
     named = [
         f"{name} {{{name}}}"
         for name in arguments.required
-        if f"{{{name}}}" not in target and _is_plain(arguments.properties[name])
+        if f"{{{name}}}" not in target and is_scalar(arguments.properties[name])
     ]
     with_these = f" with {', '.join(named[:4])}" if named else ""
     summary = _summary(operation).replace("{", "{{").replace("}", "}}")
     return f"{summary}: {operation.method} {target}{with_these}."
-
-
-def _is_plain(schema: Mapping[str, Any]) -> bool:
-    types = types_of(schema)
-    return bool(types) and _PLAIN.issuperset(types)
 
 
 # --- writing contracts for review -----------------------------------------------------------------
@@ -300,16 +280,13 @@ def to_yaml(tool: ImportedTool, *, source: str) -> str:
         reviews.setdefault(review.pointer, []).append(review.text)
     stream = StringIO()
     yaml.dump(_node(tool.data, (), reviews), stream)
-    return _head(tool, source, reviews.get("", [])) + stream.getvalue()
-
-
-def _head(tool: ImportedTool, source: str, notes: list[str]) -> str:
     lines = [
         f"Imported from {source}: {tool.method} {tool.path}",
         "What was guessed is marked with `review:`. Take a mark out when you have looked.",
-        *(f"review: {note}" for note in notes),
+        *(f"review: {note}" for note in reviews.get("", [])),
     ]
-    return "".join(f"# {part}\n" for line in lines for part in _wrapped(line, 0))
+    head = [f"# {part}\n" for line in lines for part in _wrapped(line, 0)]
+    return "".join(head) + stream.getvalue()
 
 
 def _wrapped(text: str, indent: int) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 from counterseal.canonical import SAFE_INTEGER, canonical
 from counterseal.contract.lint.dangerous_inputs import is_credential
 from counterseal.contract.lint.schema_rules import fields
-from counterseal.contract.schemas import compile_schema, types_of
+from counterseal.contract.schemas import compile_schema, types_of, word_set
 from counterseal.contract.sources.foreign_text import clean, unique
 from counterseal.contract.sources.openapi.document import (
     OpenApiDocument,
@@ -26,12 +26,10 @@ from counterseal.contract.sources.openapi.document import (
     mapping,
 )
 
-# --- single keywords ------------------------------------------------------------------------------
-
-
-ANNOTATIONS = frozenset({"title", "description", "summary", "example", "examples", "default"})
-ANNOTATIONS |= {"deprecated", "readOnly", "writeOnly", "nullable", "discriminator", "xml"}
-ANNOTATIONS |= {"externalDocs"}
+ANNOTATIONS = word_set(
+    "title description summary example examples default deprecated readOnly writeOnly nullable "
+    "discriminator xml externalDocs"
+)
 
 _TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 _COUNTS = {
@@ -61,27 +59,27 @@ def types_in(flat: Mapping[str, Any]) -> list[str]:
 
 def values(flat: Mapping[str, Any], types: list[str]) -> dict[str, Any]:
     """Return `enum`, `const` and `default`, without values that JSON can't represent exactly."""
+    only_texts = types and not set(types) - {"string", "null"}
+
+    def value(given: Any) -> Any:
+        # YAML reads `enum: [1, 2]` as numbers, even where only strings fit.
+        return json.dumps(given) if only_texts and not isinstance(given, str | None) else given
+
     result: dict[str, Any] = {}
-    allowed = [_value(value, types) for value in listed(flat.get("enum")) if _is_plain(value)]
+    allowed = [value(one) for one in listed(flat.get("enum")) if _is_exact(one)]
     if allowed:
         if "null" in types and None not in allowed:
             allowed.append(None)
-        all_texts = all(isinstance(value, str) for value in allowed)
+        all_texts = all(isinstance(one, str) for one in allowed)
         result["enum"] = list(dict.fromkeys(allowed)) if all_texts else allowed
     for word in ("const", "default"):
-        if word in flat and _is_plain(flat[word]) and flat[word] is not None:
-            result[word] = _value(flat[word], types)
+        if word in flat and _is_exact(flat[word]) and flat[word] is not None:
+            result[word] = value(flat[word])
     return result
 
 
-def _value(value: Any, types: list[str]) -> Any:
-    """Return the value as a string if only strings fit: YAML reads `enum: [1, 2]` as numbers."""
-    if types and not set(types) - {"string", "null"} and not isinstance(value, str | None):
-        return json.dumps(value)
-    return value
-
-
-def _is_plain(value: object) -> bool:
+def _is_exact(value: object) -> bool:
+    """Return whether a value is a scalar that every JSON reader reads the same way."""
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, int):
@@ -89,43 +87,27 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
-def bounds(flat: Mapping[str, Any], types: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
-    """Return the keywords that limit a value, and notes on those that were left out."""
-    result: dict[str, Any] = {}
-    notes: list[str] = []
-    for kind in types:
-        for word in _COUNTS.get(kind, ()):
-            if type(flat.get(word)) is int and 0 <= flat[word] <= SAFE_INTEGER:
-                result[word] = flat[word]
-    if "number" in types or "integer" in types:
-        result |= _limits(flat)
-    if "array" in types and flat.get("uniqueItems") is True:
-        result["uniqueItems"] = True
-    if "string" in types:
-        if isinstance(flat.get("format"), str):
-            result["format"] = flat["format"][:40]
-        pattern = flat.get("pattern")
-        if isinstance(pattern, str) and is_usable(pattern):
-            result["pattern"] = pattern
-        elif pattern is not None:
-            notes.append("a pattern was left out that can't be run in linear time")
-    return result, notes
-
-
-def _limits(flat: Mapping[str, Any]) -> dict[str, Any]:
+def bounds(flat: Mapping[str, Any], types: tuple[str, ...]) -> dict[str, Any]:
+    """Return the keywords that limit a value of these types."""
+    counts = [word for kind in types for word in _COUNTS.get(kind, ())]
     result = {
         word: flat[word]
-        for word in _LIMITS
-        if isinstance(flat.get(word), int | float)
-        and not isinstance(flat[word], bool)
-        and _is_plain(flat[word])
+        for word in counts
+        if type(flat.get(word)) is int and 0 <= flat[word] <= SAFE_INTEGER
     }
-    # In 3.0 the exclusive limits are booleans beside the inclusive ones.
-    for word, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if flat.get(word) is True and plain in result:
-            result[word] = result.pop(plain)
-    if result.get("multipleOf", 1) <= 0:
-        del result["multipleOf"]
+    if "number" in types or "integer" in types:
+        numbers = [word for word in _LIMITS if type(flat.get(word)) in (int, float)]
+        result |= {word: flat[word] for word in numbers if _is_exact(flat[word])}
+        # In 3.0 the exclusive limits are booleans beside the inclusive ones.
+        for word, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            if flat.get(word) is True and plain in result:
+                result[word] = result.pop(plain)
+        if result.get("multipleOf", 1) <= 0:
+            del result["multipleOf"]
+    if "array" in types and flat.get("uniqueItems") is True:
+        result["uniqueItems"] = True
+    if "string" in types and isinstance(flat.get("format"), str):
+        result["format"] = flat["format"][:40]
     return result
 
 
@@ -272,7 +254,10 @@ class Converter:
         if "object" in types:
             result |= self._object(flat)
         if "array" in types:
-            result |= self._array(flat)
+            prefix = [self.convert(item) for item in listed(flat.get("prefixItems"))]
+            result |= {"prefixItems": prefix} if prefix else {}
+            items = flat.get("items")
+            result["items"] = False if items is False else self.convert(items)
         return self._bounded(result, flat) | _described(flat)
 
     def _choice(self, flat: Mapping[str, Any], alternatives: list[Any]) -> dict[str, Any]:
@@ -300,11 +285,14 @@ class Converter:
 
     def _object(self, flat: Mapping[str, Any]) -> dict[str, Any]:
         required = [name for name in listed(flat.get("required")) if isinstance(name, str)]
-        properties = {
-            name: self.convert(value)
-            for name, value in self.fields(flat)
-            if not self._hidden(name, required=name in required)
-        }
+        properties = {}
+        for name, value in self.fields(flat):
+            if self._output or not is_credential(name):
+                properties[name] = self.convert(value)
+            elif name in required:
+                raise UnsupportedError(f"it wants {name}, a credential, deep in its body")
+            else:
+                self.notes[f"{name} was left out: a credential is for no model to write"] = None
         result: dict[str, Any] = {"properties": properties} if properties else {}
         if kept := [name for name in dict.fromkeys(required) if name in properties]:
             result["required"] = kept
@@ -322,38 +310,22 @@ class Converter:
             if mapping(value).get(other_way) is not True:
                 yield name, value
 
-    def _hidden(self, name: str, *, required: bool) -> bool:
-        """Return whether a field is a credential, which no model may write."""
-        if self._output or not is_credential(name):
-            return False
-        if required:
-            raise UnsupportedError(f"it wants {name}, a credential, deep in its body")
-        self.notes[f"{name} was left out: a credential is for no model to write"] = None
-        return True
-
-    def _array(self, flat: Mapping[str, Any]) -> dict[str, Any]:
-        prefix = [self.convert(item) for item in listed(flat.get("prefixItems"))]
-        items = flat.get("items")
-        result = {"prefixItems": prefix} if prefix else {}
-        return {**result, "items": False if items is False else self.convert(items)}
-
     def _bounded(self, result: dict[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
         """Return the schema with the document's bounds, and for inputs with default bounds."""
         if self._output:
             return result
-        limits, notes = bounds(flat, types_of(result))
-        self.notes |= dict.fromkeys(notes)
-        result |= limits
+        types = types_of(result)
+        result |= bounds(flat, types)
+        pattern = flat.get("pattern")
+        if "string" in types and isinstance(pattern, str) and is_usable(pattern):
+            result["pattern"] = pattern
+        elif "string" in types and pattern is not None:
+            self.notes["a pattern was left out that can't be run in linear time"] = None
         known = {"maxLength", "enum", "const"} & set(result)
-        endless = not known and result.get("format") not in _SHORT
-        if "string" in types_of(result) and endless:
+        if "string" in types and not known and result.get("format") not in _SHORT:
             result["maxLength"] = max(MAX_LENGTH, result.get("minLength", 0))
             self.notes[f"a length of {MAX_LENGTH:,} was invented"] = None
-        if (
-            "array" in types_of(result)
-            and "maxItems" not in result
-            and result.get("items") is not False
-        ):
+        if "array" in types and "maxItems" not in result and result.get("items") is not False:
             result["maxItems"] = max(MAX_ITEMS, result.get("minItems", 0))
             self.notes[f"a length of {MAX_ITEMS} items was invented"] = None
         return result
@@ -407,15 +379,12 @@ def drop_bad_defaults(root: dict[str, Any]) -> None:
     # Each check compiles all definitions, here and wherever the contract is read.
     too_much = len(with_default) * len(canonical(shared)) > _MOST_COMPILED
     for value in with_default:
-        if too_much or not _fits(value, shared):
+        try:
+            fits = not too_much and compile_schema({**value, **shared}).is_valid(value["default"])
+        except ValueError:
+            fits = False
+        if not fits:
             del value["default"]
-
-
-def _fits(value: Mapping[str, Any], shared: Mapping[str, Any]) -> bool:
-    try:
-        return compile_schema({**value, **shared}).is_valid(value["default"])
-    except ValueError:
-        return False
 
 
 def size_of(schema: Mapping[str, Any]) -> int:
