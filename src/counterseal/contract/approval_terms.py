@@ -8,7 +8,6 @@ differs; `term_faults` lists what is wrong with it. `counterseal.approvals` comb
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, NamedTuple
 
@@ -45,45 +44,31 @@ class Then(StrEnum):
     """Nothing happens until the agent proposes the same call again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PatternRow:
+class PatternRow(NamedTuple):
     title: str
     """The name of the pattern in packets and pages."""
     who: str
     """Who approves, as the reference documentation says it."""
+    expires_after: int
     approvers: int = 1
     """The smallest number of approvers."""
-    expires_after: int
     then: Then = Then.EXECUTE
     justification: bool = False
     """Whether an approver has to give a justification."""
 
 
+_CONSENT = "the user on whose behalf the agent acts"
+_DUAL = "two or more different people, none of them the requester"
+_WRITTEN = "anyone but the requester, with a justification"
+
 PATTERNS: Final[dict[Pattern, PatternRow]] = {
-    Pattern.USER_CONSENT: PatternRow(
-        title="User consent",
-        who="the user on whose behalf the agent acts",
-        expires_after=600,
-        then=Then.RESUBMIT,
-    ),
+    Pattern.USER_CONSENT: PatternRow("User consent", _CONSENT, 600, then=Then.RESUBMIT),
     Pattern.REVIEW_QUEUE: PatternRow(
-        title="Review queue", who="anyone but the requester, without haste", expires_after=86_400
+        "Review queue", "anyone but the requester, without haste", 86_400
     ),
-    Pattern.OPERATOR_REVIEW: PatternRow(
-        title="Operator review", who="anyone but the requester", expires_after=600
-    ),
-    Pattern.DUAL_CONTROL: PatternRow(
-        title="Dual control",
-        who="two or more different people, none of them the requester",
-        approvers=2,
-        expires_after=600,
-    ),
-    Pattern.COMPLIANCE_GATE: PatternRow(
-        title="Compliance gate",
-        who="anyone but the requester, with a justification",
-        expires_after=86_400,
-        justification=True,
-    ),
+    Pattern.OPERATOR_REVIEW: PatternRow("Operator review", "anyone but the requester", 600),
+    Pattern.DUAL_CONTROL: PatternRow("Dual control", _DUAL, 600, approvers=2),
+    Pattern.COMPLIANCE_GATE: PatternRow("Compliance gate", _WRITTEN, 86_400, justification=True),
 }
 
 

@@ -216,9 +216,6 @@ _RULES: dict[str, Rule | Compatibility] = {
 }
 
 
-# --- words ----------------------------------------------------------------------------------------
-
-
 def _change(path: Path, kind: Compatibility, old: Any, new: Any) -> ContractChange:
     return _at(path, kind, _sentence(".".join(map(str, path)), old, new))
 

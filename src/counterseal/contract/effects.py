@@ -157,19 +157,10 @@ def effect_for(risk: RiskClass) -> Effect:
 _E = TypeVar("_E", bound=StrEnum)
 
 _TRACE_ATTRIBUTES = (
-    "gen_ai.operation.name",
-    "tool.name",
-    "tool.version",
-    "tool.call_id",
-    "tool.side_effect_class",
-    "tool.validation.status",
-    "tool.error_code",
-    "tool.retryable",
-    "tool.repairable",
-    "tool.idempotency_key_hash",
-    "tool.approval_id",
-    "tenant.id",
-    "trace.replayable",
+    *("gen_ai.operation.name", "tool.name", "tool.version", "tool.call_id"),
+    *("tool.side_effect_class", "tool.validation.status", "tool.error_code", "tool.retryable"),
+    *("tool.repairable", "tool.idempotency_key_hash", "tool.approval_id"),
+    *("tenant.id", "trace.replayable"),
 )
 
 
@@ -180,8 +171,7 @@ def derive(data: Mapping[str, Any]) -> dict[str, Any]:
     """
     given = {key: _plain(value) for key, value in data.items() if value is not None}
     effect = EFFECTS[_member(Effect, given.get("effect"), Effect.IRREVERSIBLE)]
-    transactional = given.get("transactional")
-    declared = transactional.get("side_effect_class") if isinstance(transactional, dict) else None
+    declared = _inside(given, "transactional", "side_effect_class")
     risk_class = _member(RiskClass, declared, effect.risk)
     complete: dict[str, Any] = _overlay(given, _defaults(given, effect, risk_class))
     return complete

@@ -15,6 +15,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any, Final, NamedTuple, Self
 
 from counterseal.contract.model import Contract, EgressPolicy
+from counterseal.contract.schemas import word_set
 from counterseal.errors import EgressError
 
 Address = IPv4Address | IPv6Address
@@ -37,22 +38,16 @@ _KINDS: Final = tuple(
     for network in networks.split()
 )
 METADATA: Final = frozenset(
-    ip_address(address)
-    for address in (
-        "169.254.169.254",  # most clouds
-        "fd00:ec2::254",
-        "fd20:ce::254",
-        "169.254.170.2",  # credentials of containers
-        "169.254.170.23",
-        "fd00:ec2::23",
-        "100.100.100.200",
-        "168.63.129.16",  # in no special range, but answered by the cloud's own host
-        "192.0.0.192",
-        "169.254.0.23",
-        "169.254.42.42",
-        "fd00:42::42",
+    map(
+        ip_address,
+        word_set(
+            # 168.63.129.16 is in no special range, but answered by the cloud's own host.
+            "169.254.169.254 fd00:ec2::254 fd20:ce::254 169.254.170.2 169.254.170.23 fd00:ec2::23 "
+            "100.100.100.200 168.63.129.16 192.0.0.192 169.254.0.23 169.254.42.42 fd00:42::42"
+        ),
     )
 )
+"""Where clouds serve the credentials of a machine or a container."""
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 
@@ -96,15 +91,9 @@ def literal(host: str) -> Address | None:
         return None
 
 
-_METADATA_NAMES: Final = frozenset(
-    {
-        "metadata",
-        "metadata.goog",
-        "metadata.google.internal",
-        "instance-data",
-        "instance-data.ec2.internal",
-        "metadata.tencentyun.com",
-    }
+_METADATA_NAMES: Final = word_set(
+    "metadata metadata.goog metadata.google.internal instance-data instance-data.ec2.internal "
+    "metadata.tencentyun.com"
 )
 """Refused unless a contract lists them by name; `*.internal` does not include them."""
 

@@ -52,9 +52,10 @@ def load_contracts(*paths: str | Path) -> tuple[Contract, ...]:
 
 def _examine(file: Document, prefix: str, data: Any) -> LoadedContract:
     if not isinstance(data, Mapping):
+        names = {list: "a list", str: "a text", type(None): "empty"}
         problem = Problem(
             rule="file-unreadable",
-            message=f"a contract is a mapping, not {_kind(data)}",
+            message=f"a contract is a mapping, not {names.get(type(data), type(data).__name__)}",
             fix="Begin with `identity:`, `effect:` and `affordance:`.",
             source=file.source(prefix),
         )
@@ -62,8 +63,3 @@ def _examine(file: Document, prefix: str, data: Any) -> LoadedContract:
     contract, problems = examine(data)
     placed = tuple(problem.at(file.source(prefix + problem.pointer)) for problem in problems)
     return LoadedContract(contract=contract, problems=placed)
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "a mapping", list: "a list", str: "a text", type(None): "empty"}
-    return names.get(type(value), type(value).__name__)

@@ -56,17 +56,19 @@ def fill(template: Any, arguments: Values, output: Values | None) -> Any:
         parsed = _parse(template)
         if parsed.alone is not None:
             return _value(parsed.alone, arguments, output)
-        written = []
-        for part in parsed.parts:
-            value = part if isinstance(part, str) else _value(part, arguments, output)
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            written.append(text)
-        return "".join(written)
+        return "".join(
+            part if isinstance(part, str) else _written(_value(part, arguments, output))
+            for part in parsed.parts
+        )
     if isinstance(template, Mapping):
         return {key: fill(item, arguments, output) for key, item in template.items()}
     if isinstance(template, list | tuple):
         return [fill(item, arguments, output) for item in template]
     return template
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _parse(text: str) -> Template:
@@ -190,8 +192,8 @@ def resource_of(contract: Contract, arguments: Values) -> str | None:
     if contract.resource is None:
         return None
     try:
-        return contract.resource.format_map(arguments)
-    except (KeyError, IndexError, AttributeError, ValueError, TypeError):
+        return _written(fill(contract.resource, arguments, None))
+    except TemplateError:
         return None  # an optional argument was left out
 
 

@@ -80,9 +80,6 @@ def is_blocks(schema: Mapping[str, Any]) -> bool:
     return schema.get("$comment") == _MARK
 
 
-# --- unfinished work ------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partial:
     """Returned by a tool that did some of its work: which steps are done, which failed.

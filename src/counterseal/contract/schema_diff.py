@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from counterseal.canonical import canonical, steps
 from counterseal.contract.schemas import listed, properties_of, resolve_local, types_of, word_set
@@ -65,7 +65,8 @@ _ABSENT = object()
 def move(word: str, old: Schema, new: Schema) -> ChangeKind:
     """Return how a changed keyword moves the schema. An unknown keyword may do anything."""
     if word in _LOWER or word in _UPPER:
-        return _bound(word, old, new)
+        bounds = (side.get(word, _ABSENT_BOUNDS.get(word)) for side in (old, new))
+        return _bound(*bounds, lower=word in _LOWER)
     if word == "type":
         return _subset(_types(old), _types(new))
     if word in ("const", "enum"):
@@ -79,15 +80,14 @@ def move(word: str, old: Schema, new: Schema) -> ChangeKind:
     return ChangeKind.TIGHTER if after else ChangeKind.LOOSER
 
 
-def _bound(word: str, old: Schema, new: Schema) -> ChangeKind:
-    before, after = (side.get(word, _ABSENT_BOUNDS.get(word)) for side in (old, new))
+def _bound(before: Any, after: Any, *, lower: bool) -> ChangeKind:
     if before is None or after is None:
         return ChangeKind.TIGHTER if before is None else ChangeKind.LOOSER
     if not {type(before), type(after)} <= {int, float}:
         return ChangeKind.OTHER
     if before == after:
         return ChangeKind.WORDS
-    return ChangeKind.TIGHTER if (after > before) is (word in _LOWER) else ChangeKind.LOOSER
+    return ChangeKind.TIGHTER if (after > before) is lower else ChangeKind.LOOSER
 
 
 def _subset(before: frozenset[Any] | None, after: frozenset[Any] | None) -> ChangeKind:
@@ -108,11 +108,9 @@ def _types(schema: Schema) -> frozenset[str] | None:
 
 def _values(schema: Schema) -> frozenset[bytes] | None:
     """Return the values of `enum` and `const`; a constant is an enumeration of one."""
-    sets = []
-    if "const" in schema:
-        sets.append(frozenset({canonical(schema["const"])}))
-    if "enum" in schema:
-        sets.append(frozenset(map(canonical, listed(schema, "enum"))))
+    lists = [listed(schema, "enum")] if "enum" in schema else []
+    lists += [(schema["const"],)] if "const" in schema else []
+    sets = [frozenset(map(canonical, values)) for values in lists]
     return frozenset.intersection(*sets) if sets else None
 
 
@@ -154,8 +152,7 @@ MAX_PAIRS = 20_000
 """A limit for recursive schemas, whose parts can be paired in very many ways."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaChange:
+class SchemaChange(NamedTuple):
     path: Path
     kind: ChangeKind
     breaking: bool
@@ -173,8 +170,7 @@ def compare_schemas(old: Any, new: Any, *, side: Side) -> list[SchemaChange]:
     return comparison.changes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
+class _Pair(NamedTuple):
     """Two schemas for the same thing, each with its path."""
 
     old: Any
@@ -183,6 +179,11 @@ class _Pair:
     new_path: Path = ()
     omittable: bool = False
     """Whether old callers could leave the value out and rely on its default."""
+
+    def inside(self, old: Any, new: Any, *steps: str | int, omittable: bool = False) -> _Pair:
+        """Return a pair of schemas that are inside these."""
+        paths = ((*self.old_path, *steps), (*self.new_path, *steps))
+        return _Pair(old, new, *paths, omittable=omittable)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -199,7 +200,7 @@ class _Comparison:
     """The definitions that were compared."""
 
     def run(self) -> None:
-        self.push(_Pair(old=self.old_root, new=self.new_root))
+        self.push(_Pair(self.old_root, self.new_root))
         while self.pending:
             if len(self.seen) > MAX_PAIRS:
                 self.add((), ChangeKind.OTHER, "is too complex to compare")
@@ -211,7 +212,7 @@ class _Comparison:
         harmless = ChangeKind.LOOSER if self.side == "input" else ChangeKind.TIGHTER
         breaking = kind not in (harmless, ChangeKind.WORDS)
         text = f"{_label(self.side, path)} {message}"
-        self.changes.append(SchemaChange(path=path, kind=kind, breaking=breaking, message=text))
+        self.changes.append(SchemaChange(path, kind, breaking, text))
 
     def push(self, pair: _Pair) -> None:
         places = (pair.old_path, pair.new_path)
@@ -220,7 +221,7 @@ class _Comparison:
             self.pending.append(pair)
 
     def compare(self, raw: _Pair) -> None:
-        pair = self.references(replace(raw, old=_plain(raw.old), new=_plain(raw.new)))
+        pair = self.references(raw._replace(old=_plain(raw.old), new=_plain(raw.new)))
         old, new = core(pair.old), core(pair.new)
         self.notes(pair)
         if not old and not new:
@@ -242,18 +243,18 @@ class _Comparison:
         refers = ("$ref" in pair.old, "$ref" in pair.new)
         if refers == (True, False):
             old_path, old = _inlined(self.old_root, pair.old_path, pair.old)
-            pair = replace(pair, old=old, old_path=old_path)
+            pair = pair._replace(old=old, old_path=old_path)
         elif refers == (False, True):
             new_path, new = _inlined(self.new_root, pair.new_path, pair.new)
-            pair = replace(pair, new=new, new_path=new_path)
+            pair = pair._replace(new=new, new_path=new_path)
         self.reached |= {pair.old_path[:2], pair.new_path[:2]}
         old_target = _target(self.old_root, pair.old)
         new_target = _target(self.new_root, pair.new)
         if old_target is None or new_target is None:
             return pair  # no references, or unresolvable ones, which count as keywords
         (old_path, old), (new_path, new) = old_target, new_target
-        self.push(_Pair(old=old, new=new, old_path=old_path, new_path=new_path))
-        return replace(pair, old=_without(pair.old, "$ref"), new=_without(pair.new, "$ref"))
+        self.push(_Pair(old, new, old_path, new_path))
+        return pair._replace(old=_without(pair.old, "$ref"), new=_without(pair.new, "$ref"))
 
     def notes(self, pair: _Pair) -> None:
         for word in {**pair.old, **pair.new}:
@@ -288,7 +289,7 @@ class _Comparison:
             for place, item in olds:
                 if waiting[sign(item)]:
                     new_place, new = waiting[sign(item)].pop()
-                    self.push(_Pair(old=item, new=new, old_path=place, new_path=new_place))
+                    self.push(_Pair(item, new, place, new_place))
                 else:
                     left.append((place, item))
             olds, news = left, [placed for rest in waiting.values() for placed in rest]
@@ -302,8 +303,7 @@ class _Comparison:
             if word in ("properties", "required"):
                 continue  # below
             if word in INNER:
-                inner = replace(pair, old=old.get(word, True), new=new.get(word, True))
-                self.push(_at(inner, word))
+                self.push(pair.inside(old.get(word, True), new.get(word, True), word))
             elif not self.inside(word, pair, old, new) and not equal(word, old, new):
                 if word == "const" and not equal("enum", old, new):
                     continue  # reported with it
@@ -318,7 +318,7 @@ class _Comparison:
             if before.keys() != after.keys():
                 return False
             for name in before:
-                self.push(_at(replace(pair, old=before[name], new=after[name]), word, name))
+                self.push(pair.inside(before[name], after[name], word, name))
             return True
         if not isinstance(before, list | tuple) or not isinstance(after, list | tuple):
             return False
@@ -333,7 +333,7 @@ class _Comparison:
             return True
         if word == "prefixItems" and len(before) == len(after):
             for i, (one, other) in enumerate(zip(before, after, strict=True)):
-                self.push(_at(replace(pair, old=one, new=other), word, i))
+                self.push(pair.inside(one, other, word, i))
             return True
         return False
 
@@ -351,8 +351,8 @@ class _Comparison:
                 self.add((*pair.old_path, "properties", name), ChangeKind.OTHER, "was removed")
         for name in after:
             if name in before:
-                inner = replace(pair, old=before[name], new=after[name])
-                self.push(_at(inner, "properties", name, omittable=name not in was_required))
+                omittable, step = name not in was_required, ("properties", name)
+                self.push(pair.inside(before[name], after[name], *step, omittable=omittable))
                 continue
             demanded = self.side == "input" and name in is_required
             text = "was added, and is required" if demanded else "was added"
@@ -427,20 +427,12 @@ def _options(path: Path, words: dict[str, Any]) -> list[Placed] | None:
     return [((*path, "anyOf", i), option) for i, option in enumerate(options)]
 
 
-def _at(pair: _Pair, *steps: str | int, omittable: bool = False) -> _Pair:
-    old_path, new_path = (*pair.old_path, *steps), (*pair.new_path, *steps)
-    return replace(pair, old_path=old_path, new_path=new_path, omittable=omittable)
-
-
 def _signature(schema: Any) -> str:
     """Return what identifies an alternative whose details have changed."""
     for word in ("$ref", "const", "type"):
         if isinstance(schema, Mapping) and word in schema:
             return shown(schema[word])
     return "without a type"
-
-
-# --- words ----------------------------------------------------------------------------------------
 
 
 def _label(side: Side, path: Path) -> str:

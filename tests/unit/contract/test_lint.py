@@ -298,6 +298,8 @@ BREACHES = {
         changed(("consequence", "Notice {secret:token} is sent.")),
         changed(("consequence", "It was {state.status}."), ("probe", None), ("expected", None)),
         changed(("resource", "case:{case_id}")),
+        changed(("resource", "case:{output.notice_id}")),
+        changed(("resource", "case:{draft_id")),
     ],
     "approval-terms": [
         changed(("approval", {"roles": ["lead", " "]})),

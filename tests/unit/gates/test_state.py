@@ -251,6 +251,8 @@ async def test_a_version_that_can_not_be_read_does_not_match_one_that_was_seen(c
     [
         ("case:{case_id}", {"case_id": "case_1"}, "case:case_1"),
         ("case:{case_id}/{note}", {"case_id": "c"}, None),
+        ("{case_id}", {"case_id": 7}, "7"),
+        ("case:{case_id.number}", {"case_id": {"number": 7}}, "case:7"),
         ("everything", {}, "everything"),
         (None, {"case_id": "c"}, None),
     ],

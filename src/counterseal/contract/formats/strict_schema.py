@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from counterseal.canonical import MAX_DEPTH, canonical, pointer, thaw
-from counterseal.contract.schemas import check_schema, children, types_of, word_set
+from counterseal.contract.schemas import (
+    check_schema,
+    children,
+    compile_schema,
+    types_of,
+    word_set,
+)
 
 Json = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -41,23 +47,22 @@ _SHAPING = word_set(
     "type enum const anyOf oneOf items properties required additionalProperties minProperties "
     "maxProperties propertyNames"
 )
-_DEPENDS = "makes one argument depend on another"
-_INEXPRESSIBLE: Final[Mapping[str, str]] = {
-    "allOf": "allOf combines schemas",
-    **dict.fromkeys(("if", "then", "else"), f"if/then/else {_DEPENDS}"),
-    "not": "not excludes by schema",
-    "dependentRequired": f"dependentRequired {_DEPENDS}",
-    "dependentSchemas": f"dependentSchemas {_DEPENDS}",
-    "dependencies": f"dependencies {_DEPENDS}",
-    "patternProperties": "patternProperties leaves the names of properties open",
-    "prefixItems": "prefixItems gives each place of an array its own schema",
-    "additionalItems": "additionalItems gives each place of an array its own schema",
-    "unevaluatedProperties": "unevaluatedProperties depends on other keywords",
-    "unevaluatedItems": "unevaluatedItems depends on other keywords",
-    "$dynamicRef": "$dynamicRef has no fixed target",
-    "$recursiveRef": "$recursiveRef has no fixed target",
-    "$id": "an $id of its own changes what references mean",
+_INEXPRESSIBLE: Final = {
+    word: f"{word} {why}"
+    for why, words in {
+        "combines schemas": "allOf",
+        "excludes by schema": "not",
+        "makes one argument depend on another": "if then else dependentRequired dependentSchemas "
+        "dependencies",
+        "leaves the names of properties open": "patternProperties",
+        "gives each place of an array its own schema": "prefixItems additionalItems",
+        "depends on other keywords": "unevaluatedProperties unevaluatedItems",
+        "has no fixed target": "$dynamicRef $recursiveRef",
+        "changes what references mean": "$id",
+    }.items()
+    for word in words.split()
 }
+"""Keywords that strict mode can't express, with the reasons."""
 _REFERENCE = re.compile(r"#(?:/(\$defs|definitions)/([A-Za-z0-9_.-]+))?")
 _MOST_HOPS: Final = 16
 _LARGE_ENUM: Final = 250
@@ -237,7 +242,7 @@ class _StrictWriter:
         values = [schema["const"]] if "const" in schema else schema.get("enum", [])
         if any(isinstance(value, dict | list) for value in values):
             return self.refuse(path, "fixed objects or arrays are listed")
-        types = types_of(schema) or tuple(dict.fromkeys(map(_type_of, values)))
+        types = types_of(schema) or tuple(dict.fromkeys(_scalar_types(v)[0] for v in values))
         if not types:
             return self.refuse(path, "no type is given")
         if len(types) > 1 and not {"object", "array"}.isdisjoint(types):
@@ -251,7 +256,7 @@ class _StrictWriter:
             return {"type": "array", **self.keywords(schema, path, types), "items": items}
         strict: Json = {"type": types[0] if len(types) == 1 else list(types)}
         if "const" in schema or "enum" in schema:
-            fitting = [value for value in values if _fits(value, types)]
+            fitting = [value for value in values if {*types} & {*_scalar_types(value)}]
             if not fitting:
                 return self.refuse(path, "no value is possible")
             strict |= {"const": fitting[0]} if "const" in schema else {"enum": fitting}
@@ -330,7 +335,11 @@ class _StrictWriter:
             return self.write(schema, path)
         default = schema.get("default")
         strict = self.write({key: schema[key] for key in schema if key != "default"}, path)
-        if any(_takes_null(leaf) for leaf in _leaves(self.root, schema)):
+        own = ("type", "enum", "const")
+        leaves = [
+            {key: leaf[key] for key in own if key in leaf} for leaf in _leaves(self.root, schema)
+        ]
+        if any(leaf and compile_schema(leaf).is_valid(None) for leaf in leaves):
             if "default" in schema and default is None:
                 return strict  # null and absence mean the same
             reason = "it can be null or absent (make it required, or give it the default null)"
@@ -363,23 +372,15 @@ class _StrictWriter:
         return kept
 
 
-def _type_of(value: Any) -> str:
-    """Return the JSON type of a scalar."""
-    names = {bool: "boolean", int: "integer", float: "number", str: "string"}
-    return names.get(type(value), "null")
+_SCALARS: Final = {
+    name: compile_schema({"type": name})
+    for name in ("null", "boolean", "integer", "number", "string")
+}
 
 
-def _fits(value: Any, types: tuple[str, ...]) -> bool:
-    whole = isinstance(value, float) and value.is_integer() and "integer" in types
-    number = _type_of(value) == "integer" and "number" in types
-    return whole or number or _type_of(value) in types
-
-
-def _takes_null(schema: Json) -> bool:
-    if "const" in schema or "enum" in schema:
-        listed = [schema["const"]] if "const" in schema else schema["enum"]
-        return None in listed and "null" in (types_of(schema) or ("null",))
-    return "null" in types_of(schema)
+def _scalar_types(value: Any) -> list[str]:
+    """Return the JSON types of a scalar, the narrowest first."""
+    return [name for name, validator in _SCALARS.items() if validator.is_valid(value)]
 
 
 def _nullable(schema: Json) -> Json:

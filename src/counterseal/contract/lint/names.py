@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import date
-from string import Formatter
 
 from packaging.version import InvalidVersion, Version
 
@@ -123,46 +122,32 @@ def lifecycle_incomplete(contract: Contract) -> Iterator[Breach]:
         yield Breach("/identity/lifecycle/status", fault, "Set the status to deprecated.")
 
 
-# --- names of arguments and fields ----------------------------------------------------------------
-
-
-def template_fields(template: str) -> list[str]:
-    """Return the names in a template. ValueError when it can't be parsed."""
-    return [
-        name.split(".")[0].split("[")[0]
-        for _, name, _, _ in Formatter().parse(template)
-        if name is not None
-    ]
-
-
 @rule("template-field-unknown", "templates use fields that exist")
 def template_field_unknown(contract: Contract) -> Iterator[Breach]:
-    yield from _resource_unknown(contract)
     schema = contract.affordance.input_schema
-    try:
-        for reference in consequence_references(contract):
-            if reference.source == "argument":
-                if presence(schema, reference.path) in (Presence.NEVER, Presence.UNDECLARED):
-                    yield not_an_argument(contract, "/consequence", reference)
-            elif contract.probe is None:
-                fault = f"{reference} is the state before the call, but no probe reads it"
-                yield Breach("/consequence", fault, "Declare a probe, or remove the reference.")
-        # A probe that is given by name is checked at registration.
-        probe = getattr(contract.probe, "contract", None)
-        if isinstance(probe, Contract):
-            for problem in consequence_problems(contract, probe):
-                yield Breach(problem.pointer, problem.message, problem.fix)
-    except TemplateError as error:
-        yield Breach("/consequence", str(error), "Write {argument} or {state.field}.")
-
-
-def _resource_unknown(contract: Contract) -> Iterator[Breach]:
-    try:
-        for name in template_fields(contract.resource or ""):
-            if name not in properties_of(contract.affordance.input_schema):
-                yield not_an_argument(contract, "/resource", f"{{{name}}}")
-    except ValueError as error:
-        yield Breach("/resource", f"not a template: {error}", "Write fields as {name}.")
+    templates = {
+        "/resource": references(contract.resource or ""),
+        "/consequence": consequence_references(contract),
+    }
+    for place, found in templates.items():
+        try:
+            for item in found:
+                missing = presence(schema, item.path) in (Presence.NEVER, Presence.UNDECLARED)
+                if item.source == "output" or (item.source == "argument" and missing):
+                    yield not_an_argument(contract, place, item)
+                elif item.source == "state" and contract.probe is None:
+                    fault = f"{item} is the state before the call, but no probe reads it"
+                    yield Breach(place, fault, "Declare a probe, or remove the reference.")
+        except TemplateError as error:
+            yield Breach(
+                place, str(error), "Write {argument}; in a consequence, also {state.field}."
+            )
+            return
+    # A probe that is given by name is checked at registration.
+    probe = getattr(contract.probe, "contract", None)
+    if isinstance(probe, Contract):
+        for problem in consequence_problems(contract, probe):
+            yield Breach(problem.pointer, problem.message, problem.fix)
 
 
 @rule("consequence-missing", "consequence is stated for approvers", warning=True)

@@ -134,6 +134,13 @@ def test_what_is_no_definition_is_refused_with_the_reason(change, said):
         Definition.of(changed(**change))
 
 
+def test_a_backslash_before_the_letters_of_an_escape_is_no_nul():
+    for text in ("\\u0000", "\\\\u0000"):
+        assert Definition.of({**WIRE, "description": text}).description == text
+    with pytest.raises(ValueError, match="NUL"):
+        Definition.of({**WIRE, "description": "\\\0"})
+
+
 def test_a_definition_can_not_nest_for_ever():
     deep = value = {}
     for _ in range(100_000):

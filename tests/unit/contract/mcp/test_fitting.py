@@ -623,3 +623,10 @@ def test_fitting_loosens_nothing_and_takes_away_only_what_no_schema_declares(sch
             assert before.is_valid(value)
         elif before.is_valid(value):
             assert undeclared(schema, [schema], value)
+
+
+def test_a_reference_to_a_definition_that_is_missing_is_not_given_one():
+    made = fit_input(obj({"a": {}, "b": {"$ref": "#/$defs/Anything"}}))
+    assert list(made["$defs"]) == ["Anything_"]
+    assert made["properties"]["b"]["$ref"] == "#/$defs/Anything"
+    assert errors(made)

@@ -25,6 +25,8 @@ HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldH
 """The annotations about a tool's effect. They are untrusted and can only make it stricter."""
 
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""The escape of a NUL in JSON, and not an escaped backslash before `u0000`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,11 +50,11 @@ class Definition:
                 object.__setattr__(self, name, freeze(getattr(self, name)))
             except ValueError as error:
                 raise ValueError(f"{wire.get(name, name)}: {error}") from None
-        if any("\0" in text for text in _texts(self.record())):
+        text = canonical(self.record())
+        if _NUL.search(text):
             raise ValueError("it contains a NUL character")
-        size = len(canonical(self.record()))
-        if size > MAX_BYTES:
-            raise ValueError(f"it is {size:,} bytes long, the limit is {MAX_BYTES:,}")
+        if len(text) > MAX_BYTES:
+            raise ValueError(f"it is {len(text):,} bytes long, the limit is {MAX_BYTES:,}")
         object.__setattr__(self, "hash", digest(self.record()))
 
     @classmethod
@@ -164,19 +166,6 @@ def _check(given: Definition) -> None:
         raise ValueError(f"annotations.{hints[0]} must be true or false")
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every string in a JSON value, including keys."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield key
-            yield from _texts(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
-
-
 # --- changes between definitions ------------------------------------------------------------------
 
 _TOKEN: Final = re.compile(r"\s+|\w+|[^\w\s]")
@@ -271,9 +260,6 @@ def _hint_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Ch
         else:  # any other value than the default reassures
             kind = ChangeKind.LOOSER if after is default else ChangeKind.TIGHTER
         yield _change(("annotations", name), kind, {"annotations": old}, {"annotations": new})
-
-
-# --- words ----------------------------------------------------------------------------------------
 
 
 def _change(path: Path, kind: ChangeKind, old: Any, new: Any, *, message: str = "") -> Change:

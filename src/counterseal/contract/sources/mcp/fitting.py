@@ -60,7 +60,8 @@ def fit_input(schema: Mapping[str, Any]) -> Node:
     own: Node = thaw(schema)
     _modernise(own)
     name = "Anything"
-    while name in _mapping(own, "$defs"):
+    named = {str(inner.get("$ref")) for _, inner in subschemas(own)}
+    while name in _mapping(own, "$defs") or f"#/$defs/{name}" in named:
         name += "_"
     anything = f"#/$defs/{name}"
     shared = applied(own)

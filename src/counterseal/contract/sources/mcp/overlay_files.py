@@ -150,7 +150,14 @@ def read_overlay(path: str | Path) -> Overlay:
     """Return the overlay of a file. Raise ContractError with every problem and its place."""
     reader = _OverlayReader(read_document(path))
     data = reader.mapping(reader.file.data, (), "an overlay", _PARTS)
-    server = reader.server(data)
+    server = data.get("server")
+    named = isinstance(server, str) and SERVER.fullmatch(server)
+    if isinstance(reader.file.data, Mapping) and not named:
+        fault = (
+            "server is missing" if server is None else f"{server!r} is not a valid upstream name"
+        )
+        fix = "Name the upstream as counterseal.toml does: `server: git` for [upstreams.git]."
+        reader.problem(("server",), fault, fix)
     defaults = None
     if data.get("defaults") is not None:
         defaults = reader.entry(data["defaults"], ("defaults",), "`defaults`", DECLARED)
@@ -165,12 +172,19 @@ def read_overlay(path: str | Path) -> Overlay:
         if isinstance(given, Mapping | None) and not entry.hidden and not effect:
             fix = "Declare its effect, like `effect: retrieve`, or hide it with `hidden: true`."
             reader.problem(place, f"{name} has no effect", fix)
-    reader.twice(tools)
+    shown_as: dict[str, str] = {}
+    for name, entry in tools.items():
+        shown = contract_name(entry.rename or name)
+        first = name if entry.hidden else shown_as.setdefault(shown, name)
+        if first != name:
+            here = ("tools", name, *(["rename"] if entry.rename else []))
+            fault = f"{first} and {name} would both be called {shown}"
+            reader.problem(here, fault, "Rename one of them, or hide it.")
     rules = reader.items(data.get("rules"), ("rules",), "`rules`")
     if reader.problems:
         raise ContractError(reader.problems)
     return Overlay(
-        server=server,
+        server=str(server),
         tools=tools,
         defaults=defaults,
         rules=rules,
@@ -215,18 +229,6 @@ class _OverlayReader:
             self.problem(place, f"{what} must be a list, not {_kind(value)}")
         return value if isinstance(value, list) else []
 
-    def server(self, data: Mapping[str, Any]) -> str:
-        name = data.get("server")
-        if isinstance(name, str) and SERVER.fullmatch(name):
-            return name
-        if isinstance(self.file.data, Mapping):
-            message = (
-                "server is missing" if name is None else f"{name!r} is not a valid upstream name"
-            )
-            fix = "Name the upstream as counterseal.toml does: `server: git` for [upstreams.git]."
-            self.problem(("server",), message, fix)
-        return ""
-
     def entry(self, value: Any, place: Place, what: str, known: Collection[str]) -> OverlayEntry:
         data = self.mapping(value, place, what, known)
         declared = {name: data[name] for name in data if name in DECLARED}
@@ -257,26 +259,12 @@ class _OverlayReader:
             apply_entries(data, defaults, entry)
             Contract.model_validate(data)
         except ContractError as error:
-            stand_in = Overlay(
+            overlay = Overlay(
                 server="", tools={}, defaults=defaults, path=Path(), document=self.file
             )
-            placed = (
-                locate_problem(problem.of(tool), stand_in, entry) for problem in error.problems
-            )
-            self.problems += placed
-
-    def twice(self, tools: Mapping[str, OverlayEntry]) -> None:
-        """Add a problem for each two tools that agents would see under one name."""
-        first_by_name: dict[str, str] = {}
-        for name, entry in tools.items():
-            if entry.hidden:
-                continue
-            shown = contract_name(entry.rename or name)
-            first = first_by_name.setdefault(shown, name)
-            if first != name:
-                place = ("tools", name, "rename") if entry.rename else ("tools", name)
-                fix = "Rename one of them, or hide it."
-                self.problem(place, f"{first} and {name} would both be called {shown}", fix)
+            self.problems += [
+                locate_problem(problem.of(tool), overlay, entry) for problem in error.problems
+            ]
 
     def _flag(self, own: Mapping[str, Any], place: Place, name: str) -> bool:
         value = own.get(name, False)
@@ -285,14 +273,13 @@ class _OverlayReader:
         return value is True
 
     def _rename(self, own: Mapping[str, Any], place: Place) -> str | None:
-        if "rename" not in own:
-            return None
-        name = own["rename"]
+        name = own.get("rename")
         if isinstance(name, str) and re.fullmatch(NAME_PATTERN[1:-1], name):
             return name
-        shown = repr(name) if isinstance(name, str) else _kind(name)
-        fix = "Use 1 to 128 of a-z, A-Z, 0-9, '_', '.', '-'."
-        self.problem((*place, "rename"), f"{shown} is not a tool name", fix)
+        if "rename" in own:
+            shown = repr(name) if isinstance(name, str) else _kind(name)
+            fix = "Use 1 to 128 of a-z, A-Z, 0-9, '_', '.', '-'."
+            self.problem((*place, "rename"), f"{shown} is not a tool name", fix)
         return None
 
     def _arguments(self, own: Mapping[str, Any], place: Place) -> dict[str, Mapping[str, Any]]:

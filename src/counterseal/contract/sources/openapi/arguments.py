@@ -251,18 +251,19 @@ class _ParameterReader:
     def _content(self, content: Mapping[str, Any], *, required: bool) -> None:
         if self.operation.method in ("GET", "HEAD"):
             raise UnsupportedError(f"a {self.operation.method} carries none")
-        kinds = {str(kind): str(kind).partition(";")[0].strip().lower() for kind in content}
-        for kind, plain in kinds.items():
-            if plain.endswith(("/json", "+json")) or plain == "*/*":
-                if plain not in ("application/json", "*/*"):
-                    self.arguments.headers["Content-Type"] = quote(plain, safe="/+.-")
-                self._json(mapping(content[kind]).get("schema"), required=required)
+        schemas = {
+            str(kind).partition(";")[0].strip().lower(): mapping(media).get("schema")
+            for kind, media in content.items()
+        }
+        for kind, schema in schemas.items():
+            if kind.endswith(("/json", "+json")) or kind == "*/*":
+                if kind not in ("application/json", "*/*"):
+                    self.arguments.headers["Content-Type"] = quote(kind, safe="/+.-")
+                self._json(schema, required=required)
                 return
-        for kind, plain in kinds.items():
-            if plain == _FORM:
-                self._fields(mapping(content[kind]).get("schema"), self.arguments.form, form=True)
-                return
-        raise UnsupportedError(f"it takes a body of {clean(', '.join(content), 60)}")
+        if _FORM not in schemas:
+            raise UnsupportedError(f"it takes a body of {clean(', '.join(content), 60)}")
+        self._fields(schemas[_FORM], self.arguments.form, form=True)
 
     def _json(self, schema: object, *, required: bool) -> None:
         flat = self.converter.flat(schema)

@@ -66,19 +66,13 @@ class Operation(NamedTuple):
 
 
 @dataclass(slots=True)
-class ReadingBudget:
-    """The remaining steps for a document: references let a few lines expand without limit."""
-
-    left: int = _MOST_STEPS
-    flat: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Flattened types, by reference."""
-
-
-@dataclass(frozen=True, slots=True)
 class OpenApiDocument:
     root: Mapping[str, Any]
     base_url: str | None = None
-    work: ReadingBudget = field(default_factory=ReadingBudget, repr=False, compare=False)
+    steps_left: int = _MOST_STEPS
+    """References let a few lines expand without limit."""
+    flat: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Flattened types, by reference."""
 
     @property
     def title(self) -> object:

@@ -84,12 +84,11 @@ def contracts_from_openapi(document: Mapping[str, Any], *, base_url: str | None 
         try:
             tools.append(_import(read, operation, {tool.name.lower() for tool in tools}))
         except (UnsupportedError, UnicodeError, RecursionError) as error:
-            what = f"{operation.method} {clean(operation.path, 200)}"
             reason = str(error)
-            if isinstance(error, UnicodeError):
-                reason = "it holds half a character"
-            elif isinstance(error, RecursionError):
-                reason = "its types are nested too deeply"
+            if not isinstance(error, UnsupportedError):
+                deep = isinstance(error, RecursionError)
+                reason = "its types are nested too deeply" if deep else "it holds half a character"
+            what = f"{operation.method} {clean(operation.path, 200)}"
             left_out.append(LeftOut(what=what, reason=reason))
     left_out += [LeftOut(what=clean(what, 200), reason=why) for what, why in read.unread()]
     title = clean(read.title, 80) or "an API without a title"
@@ -196,13 +195,14 @@ def _description(document: OpenApiDocument, operation: Operation, notes: Notes) 
 
 
 def _input_schema(arguments: Arguments, converter: Converter, notes: Notes) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object", "properties": arguments.properties}
-    if arguments.required:
-        schema["required"] = arguments.required
-    schema["additionalProperties"] = False
-    definitions = converter.definitions()
-    if definitions:
-        schema["$defs"] = definitions
+    required, definitions = arguments.required, converter.definitions()
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": arguments.properties,
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+        **({"$defs": definitions} if definitions else {}),
+    }
     for note in converter.notes:
         notes.add("/affordance/input_schema/$defs", note)
     drop_bad_defaults(schema)
@@ -240,14 +240,12 @@ def _egress(url: str, document: OpenApiDocument, notes: Notes) -> list[str]:
         binding = HttpBinding(url=url)
     except ValueError:
         raise UnsupportedError(f"its address {clean(url, 100)!r} can't be used") from None
-    entries = [entry_for(binding.host, binding.port)]
     address = literal(binding.host)
     if document.base_url is None and address is not None and kind(address) != "public":
         notes.add("/egress", "no public address; should a tool reach it?")
-    if binding.host == "localhost":
-        # A private address is only reachable if the contract lists the address itself.
-        entries += [entry_for(near, binding.port) for near in ("127.0.0.1", "::1")]
-    return entries
+    # A private address is only reachable if the contract lists the address itself.
+    near = ("127.0.0.1", "::1") if binding.host == "localhost" else ()
+    return [entry_for(host, binding.port) for host in (binding.host, *near)]
 
 
 def _consequence(operation: Operation, arguments: Arguments, http: Mapping[str, Any]) -> str:
@@ -299,13 +297,10 @@ def _node(value: Any, path: tuple[str | int, ...], reviews: dict[str, list[str]]
         for key, item in value.items():
             here = (*path, key)
             result[_text(key)] = _node(item, here, reviews)
-            indent = _INDENT * len(path)
-            texts = "; ".join(reviews.get(pointer(*here), []))
-            lines = _wrapped(f"review: {texts}", indent) if texts else []
-            if lines:
-                result.yaml_set_comment_before_after_key(
-                    key, before="\n".join(lines), indent=indent
-                )
+            indent, texts = _INDENT * len(path), "; ".join(reviews.get(pointer(*here), []))
+            if texts:
+                lines = "\n".join(_wrapped(f"review: {texts}", indent))
+                result.yaml_set_comment_before_after_key(key, before=lines, indent=indent)
         return result
     if isinstance(value, list | tuple):
         sequence = CommentedSeq(_node(item, (*path, i), reviews) for i, item in enumerate(value))

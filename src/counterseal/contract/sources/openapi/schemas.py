@@ -190,7 +190,7 @@ class Converter:
         """Return the flattened target of a reference, cached for the whole document."""
         target = self._document.target(reference)
         named = str(reference)
-        known = self._document.work.flat
+        known = self._document.flat
         if named in self._within:
             raise UnsupportedError("one of its types is made of itself")
         if named not in known:
@@ -203,10 +203,9 @@ class Converter:
 
     def _spend(self, steps: int = 1) -> None:
         """Count steps. Raise UnsupportedError over the limit: references can expand without end."""
-        work = self._document.work
         self._left -= steps
-        work.left -= steps
-        if self._left < 0 or work.left < 0:
+        self._document.steps_left -= steps
+        if self._left < 0 or self._document.steps_left < 0:
             raise UnsupportedError("its types unfold into too much")
 
     def kinds(self, schema: object) -> set[str]:
