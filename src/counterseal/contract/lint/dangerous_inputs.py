@@ -142,16 +142,20 @@ def _kinds(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
         yield "a file path"
 
 
-def _texts(contract: Contract) -> Iterator[tuple[Place, str, Mapping[str, Any]]]:
+def written_texts(root: Mapping[str, Any]) -> Iterator[tuple[Place, str, Mapping[str, Any]]]:
     """Yield every field whose value is text that the model writes: alone, in a union or a list."""
-    root = contract.affordance.input_schema
     for path, name, value in fields(root):
         full = without_refs(root, value)
         inner = [*listed(full, "anyOf"), *listed(full, "oneOf"), full.get("items")]
         for part in (full, *(without_refs(root, one) for one in inner)):
             if "string" in types_of(part):
-                yield (*INPUT, *path), name, {**full, **part}
+                yield path, name, {**full, **part}
                 break
+
+
+def _texts(contract: Contract) -> Iterator[tuple[Place, str, Mapping[str, Any]]]:
+    for path, name, schema in written_texts(contract.affordance.input_schema):
+        yield (*INPUT, *path), name, schema
 
 
 def _closed(schema: Mapping[str, Any]) -> bool:

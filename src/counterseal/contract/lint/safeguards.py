@@ -83,7 +83,8 @@ def confirmation_off(contract: Contract) -> Iterator[Breach]:
 def approvers_unasked(contract: Contract) -> Iterator[Breach]:
     asks = contract.transactional.confirmation_required
     if asks != (contract.approvers > 0):
-        fault = f"approvers is {contract.approvers}, but confirmation_required is {asks}".lower()
+        said = "true" if asks else "false"
+        fault = f"approvers is {contract.approvers}, but confirmation_required is {said}"
         yield Breach("/approvers", fault, "Set both, or neither.")
 
 

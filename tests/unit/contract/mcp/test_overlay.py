@@ -107,7 +107,9 @@ def test_an_optional_credential_is_not_for_a_model_to_write(takes, overlay):
     read = overlay(HEAD + "  git_commit: {effect: draft}\n")
     text = {"type": "string"}
     nested = {"type": "object", "properties": {"api_key": text, "b": text}}
-    made = contract_of(takes({"password": text, "a": nested}), read, server="git")
+    either = {"anyOf": [text, {"type": "object", "properties": {"secret": text}}]}
+    given = {"password": text, "credential": either, "a": nested}
+    made = contract_of(takes(given), read, server="git")
     assert list(made.affordance.input_schema["properties"]) == ["a"]
     assert list(made.affordance.input_schema["properties"]["a"]["properties"]) == ["b"]
     needed = takes({"password": text}, ["password"])

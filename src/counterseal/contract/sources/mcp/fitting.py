@@ -108,9 +108,8 @@ def fit_output(schema: Mapping[str, Any]) -> Node:
     if "type" not in own:  # it may describe an object all the same
         full = without_refs(own, own)
         options = [without_refs(own, one) for one in listed(full, "anyOf") or listed(full, "oneOf")]
-        if types_of(full) == ("object",) or "properties" in full:
-            options = [{"type": "object"}]
-        if options and all(types_of(option) == ("object",) for option in options):
+        all_objects = options and all(types_of(option) == ("object",) for option in options)
+        if types_of(full) == ("object",) or "properties" in full or all_objects:
             return {"type": "object", **own}
     shared = {word: own.pop(word) for word in _SHARED if word in own}
     result = {"type": "object", "properties": {"result": own}, "required": ["result"]}

@@ -17,10 +17,11 @@ from typing import Any, Final, NamedTuple
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
-from counterseal.canonical import pointer, steps, thaw
+from counterseal.canonical import at, pointer, steps, thaw
 from counterseal.contract.bindings import McpBinding
 from counterseal.contract.effects import EFFECTS, Effect, Trust
 from counterseal.contract.lint import examine
+from counterseal.contract.lint.dangerous_inputs import is_credential, written_texts
 from counterseal.contract.model import Contract
 from counterseal.contract.outputs import BLOCKS, is_blocks
 from counterseal.contract.schema_diff import compare_schemas
@@ -98,31 +99,26 @@ def _loosened(given: Schema, wanted: Schema, entry: OverlayEntry) -> Iterator[Ov
             )
 
 
-def drop_credentials(schema: dict[str, Any], errors: list[Problem]) -> bool:
-    """Remove optional arguments that are credentials. Return whether there were any."""
-    dropped = False
-    for problem in errors:
-        if problem.rule != "credential-argument":
-            continue
-        *path, _, name = steps(problem.pointer)[2:]
-        holder: Any = schema
-        for part in path:
-            holder = holder[int(part)] if isinstance(holder, list) else holder[part]
-        if name not in listed(holder, "required") and name in properties_of(holder):
+def _drop_credentials(schema: dict[str, Any]) -> None:
+    """Remove optional arguments that are credentials."""
+    for path, name, _ in list(written_texts(schema)):
+        holder = at(schema, pointer(*path[:-2])) or {}  # empty inside of a removed one
+        optional = name in properties_of(holder) and name not in listed(holder, "required")
+        if is_credential(name) and optional:
             del holder["properties"][name]
-            dropped = True
-    return dropped
 
 
 def redaction_faults(output: Schema, entry: OverlayEntry) -> Iterator[OverlayFault]:
     """Yield a fault for each pointer that matches no field: the data would not be redacted."""
-    for at, place in enumerate(entry.redact):
+    for index, place in enumerate(entry.redact):
         if is_blocks(output):
             fix = "Remove `redact`, or hide the tool."
-            yield OverlayFault(f"/redact/{at}", "it answers in blocks, which have no fields", fix)
+            yield OverlayFault(
+                f"/redact/{index}", "it answers in blocks, which have no fields", fix
+            )
         elif not _reached(output, place):
             fix = f"It returns {', '.join(properties_of(output)) or 'nothing that it declares'}."
-            yield OverlayFault(f"/redact/{at}", f"{place} leads to no field of its output", fix)
+            yield OverlayFault(f"/redact/{index}", f"{place} leads to no field of its output", fix)
 
 
 def _reached(root: Schema, place: str) -> list[Any]:
@@ -240,9 +236,8 @@ class _ContractBuilder:
                 "set annotations_reviewed: true.",
             )
             faults.insert(0, fault)
-        contract, errors = _examined(data)
-        if drop_credentials(data["affordance"]["input_schema"], errors):
-            contract, errors = _examined(data)
+        contract, found = examine(data)
+        errors = [problem for problem in found if problem.severity is Severity.ERROR]
         if contract is None or errors or faults:
             problems = [self.placed(fault) for fault in faults]
             raise ContractError([*problems, *(self.located(problem) for problem in errors)])
@@ -289,6 +284,7 @@ class _ContractBuilder:
             if "remove" in keywords and name in properties_of(schema):
                 fault = f"{name} can't be removed: parts of the schema name it"
                 raise ContractError([self.placed(OverlayFault("/arguments", fault))])
+        _drop_credentials(schema)
         return schema
 
     def placed(self, fault: OverlayFault) -> Problem:
@@ -318,11 +314,6 @@ class _ContractBuilder:
     def hide_it(self) -> str:
         hidden = f"{self.definition.name}: {{hidden: true}}"
         return f"If {self.server} can't be changed, hide the tool in its overlay: {hidden}."
-
-
-def _examined(data: Mapping[str, Any]) -> tuple[Contract | None, list[Problem]]:
-    contract, problems = examine(data)
-    return contract, [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
 # --- a first overlay for review -------------------------------------------------------------------

@@ -344,22 +344,12 @@ def _json(document: OpenApiDocument, schema: object, notes: Notes) -> dict[str, 
         return {"type": "object"}
     if types_of(result) != ("object",):
         result = {"type": "object", "properties": {"result": result}, "required": ["result"]}
-    result |= _in_use(result, definitions)
+    parts = (result, *definitions.values())
+    used = {str(inner.get("$ref")) for part in parts for _, inner in subschemas(part)}
+    kept = {name: one for name, one in definitions.items() if f"#/$defs/{name}" in used}
+    result |= {"$defs": kept} if kept else {}
     if size_of(result) > _LARGEST:
         notes.add(_HERE, "any object is taken, because the document describes it at great length")
         return {"type": "object"}
     notes.add(_HERE, "as the document promises it; further fields are let through")
     return result
-
-
-def _in_use(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the definitions that a schema refers to, directly or not."""
-    used: dict[str, Any] = {}
-    waiting: list[Any] = [schema]
-    while waiting:
-        for _, inner in subschemas(waiting.pop()):
-            name = str(inner.get("$ref", "")).rpartition("/")[2]
-            if name in definitions and name not in used:
-                used[name] = definitions[name]
-                waiting.append(definitions[name])
-    return {"$defs": used} if used else {}

@@ -162,16 +162,19 @@ def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) ->
 
 def _checked(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
     """Return a contract that passes lint. Raise UnsupportedError if there is none."""
-    for again in (False, True):
-        errors = [problem for problem in examine(data)[1] if problem.severity is Severity.ERROR]
-        if not again and any(problem.rule == "code-unsandboxed" for problem in errors):
-            # The request runs no code in this process; whether the API does is unknown.
-            data = {"runs_code": False, **data}
-            notes.add("/runs_code", "it carries what looks like code; does the other side run it?")
-        elif errors:
-            place = errors[0].pointer.removeprefix("/")
-            raise UnsupportedError(f"{clean(errors[0].message, 200)} ({clean(place, 100)})")
-    return data
+    more: dict[str, Any] = {}
+    for more in ({}, {"runs_code": False}):
+        found = examine({**more, **data})[1]
+        errors = [problem for problem in found if problem.severity is Severity.ERROR]
+        if not any(problem.rule == "code-unsandboxed" for problem in errors):
+            break
+    if more:
+        # The request runs no code in this process; whether the API does is unknown.
+        notes.add("/runs_code", "it carries what looks like code; does the other side run it?")
+    if errors:
+        place = errors[0].pointer.removeprefix("/")
+        raise UnsupportedError(f"{clean(errors[0].message, 200)} ({clean(place, 100)})")
+    return {**more, **data}
 
 
 def _summary(operation: Operation) -> str:
