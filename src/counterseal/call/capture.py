@@ -7,7 +7,8 @@ and the event points there. Reading them is on record (`views.calls`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -21,40 +22,51 @@ from counterseal.gates.parse import CALLER_IDS, sound_copy
 from counterseal.ledger.entry import request_hash
 from counterseal.ledger.rows import VaultRow, new_pointer
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MAX_REFUSED_BYTES: Final = 8 * 1024
 """What is kept of a refused proposal: anybody who may propose can have one refused."""
 MAX_BYTES: Final = 256 * 1024
 _DAY: Final = 86_400.0
 _UNTRUSTED: Final = ("effective", "proposal", "config", "run", "target")
 """What a secret may be in, beside the arguments."""
+PRINCIPAL: Final = ("tenant", "agent", "user", "roles", "scopes", "risk_level")
+_GIVEN: Final = ("version", "key", "operation_id", *CALLER_IDS, "expected_version", "origins")
+_given_values: Final = attrgetter(*_GIVEN, "tokens")
+_NOTHING_GIVEN: Final = (None,) * (len(_GIVEN) + 1)
 
 
 class Capture(NamedTuple):
-    """One proposal as it was decided. Values are redacted."""
+    """One proposal as it was decided. Values are redacted. It is stored as a JSON array."""
 
+    format: int
     arguments: Any
     """As proposed: an object, or the text that could not be parsed or was too long."""
-    effective: dict[str, Any] | None
-    """As they would be executed, where a correction changed them."""
-    cut: bool
-    """True if only the beginning of the arguments is kept, as text."""
-    redactions: list[dict[str, Any]]
     proposal: dict[str, Any]
-    """Key, ids, expected version, origins and tokens, as the caller gave them."""
-    principal: dict[str, Any]
+    """Tool, key, ids, expected version, origins and tokens, as the caller gave them."""
+    principal: Sequence[Any]
+    """The values of `PRINCIPAL`."""
     contract_hash: str | None
     policy_version: str | None
-    config: dict[str, Any]
-    run: dict[str, Any]
-    """The pinned version, and the state that the decision read, with versions."""
-    memory: dict[str, Any] | None
-    """What the ledger knew, with the charge that a budget refused; None if it was not needed."""
-    target: Any
-    """What the probe returned."""
-    version_seen: str | int | None
+    run: Sequence[Any]
+    """Its id, its turn, the pinned version, and the state that the decision read, with versions."""
     now: float
-    format: int = FORMAT
+    memory: dict[str, Any] | None = None
+    """What the ledger knew, with the charge that a budget refused; None if it was not needed."""
+    config: dict[str, Any] | None = None
+    target: Any = None
+    """What the probe returned."""
+    version_seen: str | int | None = None
+    effective: dict[str, Any] | None = None
+    """The arguments as they would be executed, where a correction changed them."""
+    cut: bool = False
+    """True if only the beginning of the arguments is kept, as text."""
+    redactions: Sequence[dict[str, Any]] = ()
+
+    def record(self) -> dict[str, Any]:
+        """Return it with the names of all fields, as people read it."""
+        principal = dict(zip(PRINCIPAL, self.principal, strict=True))
+        run = dict(zip(("run_id", "turn", "pin", "state"), self.run, strict=True))
+        return {**self._asdict(), "principal": principal, "run": run, "config": self.config or {}}
 
 
 # --- what events say ------------------------------------------------------------------------------
@@ -179,20 +191,19 @@ def vault_row(
 def kept_for(call: Call, services: CallServices) -> float | None:
     """Return the shortest time that contract, tenant and operator set; None: the vault's own."""
     tenant, record = services.tenants.get(call.tenant), call.ctx.record
-    limits = (
-        services.keep_arguments_days,
-        None if tenant is None else tenant.keep_arguments_days,
-        None if record is None else record.contract.keep_arguments_days,
-    )
-    days = [limit for limit in limits if limit is not None]
-    return min(days) * _DAY if days else None
+    days = services.keep_arguments_days
+    for source in (tenant, None if record is None else record.contract):
+        own = None if source is None else source.keep_arguments_days
+        if own is not None and (days is None or own < days):
+            days = own
+    return None if days is None else days * _DAY
 
 
 def _packed(call: Call, services: CallServices, most: int) -> bytes:
     """Return the proposal as JSON, redacted, with at most so many bytes of its arguments."""
     ctx, capture, redactor = call.ctx, _capture(call), services.redactor
     if ctx.arguments is not EMPTY:  # they could be parsed, so that they have a JSON form
-        raw = _json(capture._asdict())
+        raw = _json(capture)
         if len(raw) <= most and not redactor.suspects(raw):
             return raw
     arguments, redactions = redactor.redact(capture.arguments)
@@ -202,29 +213,35 @@ def _packed(call: Call, services: CallServices, most: int) -> bytes:
     if cut:
         arguments, others["effective"] = text[:most].decode(errors="ignore"), None
     found = [redaction.record() for redaction in redactions]
-    clean = capture._replace(arguments=arguments, cut=cut, redactions=found, **others)
-    return _json(clean._asdict())
+    return _json(capture._replace(arguments=arguments, cut=cut, redactions=found, **others))
 
 
 def _capture(call: Call) -> Capture:
     """Return the proposal as it was decided, before anything of it is redacted."""
     ctx = call.ctx
-    record = ctx.record
+    proposal, principal, run, record = ctx.proposal, ctx.principal, ctx.run, ctx.record
+    given: dict[str, Any] = {"tool": proposal.tool}
+    values = _given_values(proposal)
+    if values != _NOTHING_GIVEN:
+        named = zip((*_GIVEN, "tokens"), values, strict=True)
+        given |= {name: value for name, value in named if value is not None}
+    roles, scopes = sorted(principal.roles), sorted(principal.scopes)
+    who = (principal.tenant, principal.agent, principal.user, roles, scopes, principal.risk_level)
+    state = {key: [run.state.get(key), version] for key, version in ctx.state_read.items()}
     return Capture(
-        arguments=_given(ctx),
-        effective=dict(ctx.arguments) if ctx.corrections else None,
-        cut=False,
-        redactions=[],
-        proposal=_as_given(ctx),
-        principal=_principal(ctx),
-        contract_hash=None if record is None else record.contract.hash,
-        policy_version=call.policy_version,
-        config=dict(ctx.config_shown),
-        run=_run(ctx),
-        memory=_memory(call),
-        target=ctx.before,
-        version_seen=ctx.version_seen,
-        now=ctx.now,
+        FORMAT,
+        _given(ctx),
+        given,
+        who,
+        None if record is None else record.contract.hash,
+        call.policy_version,
+        (run.run_id, run.turn, run.pins.get(str(proposal.tool)), state),
+        ctx.now,
+        _memory(call),
+        dict(ctx.config_shown) if ctx.config_shown else None,
+        ctx.before,
+        ctx.version_seen,
+        dict(ctx.arguments) if ctx.corrections else None,
     )
 
 
@@ -235,40 +252,15 @@ def _json(value: Any) -> bytes:
 def unpack_capture(raw: bytes) -> Capture:
     """Return what was kept of a proposal. ValueError if it is no capture of a known format."""
     record = from_json(raw)
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError("not a captured proposal")
     try:
-        return Capture(**record)
-    except TypeError:
-        raise ValueError("not a captured proposal") from None
-
-
-def _as_given(ctx: GateContext) -> dict[str, Any]:
-    ids = ("tool", "version", "key", "operation_id", *CALLER_IDS)
-    names = (*ids, "expected_version", "origins", "tokens")
-    return {name: value for name in names if (value := getattr(ctx.proposal, name)) is not None}
-
-
-def _principal(ctx: GateContext) -> dict[str, Any]:
-    principal = ctx.principal
-    return {
-        "tenant": principal.tenant,
-        "agent": principal.agent,
-        "user": principal.user,
-        "roles": sorted(principal.roles),
-        "scopes": sorted(principal.scopes),
-        "risk_level": principal.risk_level,
-    }
-
-
-def _run(ctx: GateContext) -> dict[str, Any]:
-    run = ctx.run
-    return {
-        "run_id": run.run_id,
-        "turn": run.turn,
-        "pin": run.pins.get(str(ctx.proposal.tool)),
-        "state": {key: [run.state.get(key), ver] for key, ver in ctx.state_read.items()},
-    }
+        if isinstance(record, list) and record[0] == FORMAT:
+            return Capture(*record)
+        if isinstance(record, dict) and record["format"] == 1:  # of version 0.1.0
+            who, run = (list(record[name].values()) for name in ("principal", "run"))
+            return Capture(**{**record, "principal": who, "run": run})
+    except (TypeError, KeyError, IndexError):
+        pass
+    raise ValueError("not a captured proposal")
 
 
 def _memory(call: Call) -> dict[str, Any] | None:

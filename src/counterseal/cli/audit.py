@@ -247,7 +247,7 @@ async def _arguments(
 
     name, vault = by or user_name("--by"), load_keys(keys).vault()
     capture = await read_arguments(store, vault, tenant, call_id, by=name, now=time.time())
-    return capture._asdict()
+    return capture.record()
 
 
 @app.command("forget")

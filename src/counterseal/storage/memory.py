@@ -616,7 +616,10 @@ def _apply(table: dict[K, T], changes: Mapping[K, T | None]) -> None:
 def _apply_to_groups(table: _Groups[T], changes: Mapping[Any, T | None]) -> None:
     """Write changed rows into a table of groups; None deletes."""
     for key, row in changes.items():
-        _apply(table[key[:-1]], {key[-1]: row})
+        if row is None:
+            table[key[:-1]].pop(key[-1], None)
+        else:
+            table[key[:-1]][key[-1]] = row
 
 
 # --- events ---------------------------------------------------------------------------------------

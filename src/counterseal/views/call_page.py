@@ -437,7 +437,7 @@ def _asked(events: Events) -> AskedRow:
 
 def arguments_row(call_id: str, capture: Capture) -> ArgumentsRow:
     """Return a captured proposal as a row."""
-    fields = {**capture._asdict(), "call_id": call_id, "now": utc(capture.now)}
+    fields = {**capture.record(), "call_id": call_id, "now": utc(capture.now)}
     return ArgumentsRow(**{name: fields[name] for name in ArgumentsRow.model_fields})
 
 
