@@ -135,8 +135,6 @@ async def write(connection: Any, rows: Rows, links: Sequence[Link]) -> None:
     await _update(connection, rows)
     await _write_calls(connection, rows, links)
     await _insert_all(connection, rows)
-    if rows.vault:
-        await _execute(connection, _Q["keep"], rows.vault)
     if rows.forgotten:
         await _execute(connection, _Q["forget"], rows.forgotten)
     if rows.registry_changes:
@@ -148,7 +146,7 @@ async def write(connection: Any, rows: Rows, links: Sequence[Link]) -> None:
 
 async def _write_calls(connection: Any, rows: Rows, links: Sequence[Link]) -> None:
     """Write what nearly every transaction changes, in one statement."""
-    if not (rows.entries or rows.counters or rows.rates or rows.events):
+    if not (rows.entries or rows.counters or rows.rates or rows.events or rows.vault):
         return
     new = [_ledger_columns(*row)[:-1] for row in rows.entries.inserted]
     events = [(*columns, *link) for columns, link in zip(rows.events, links, strict=True)]
@@ -159,6 +157,8 @@ async def _write_calls(connection: Any, rows: Rows, links: Sequence[Link]) -> No
         *arrays(_with_value(rows.counters.updated), 4),
         *arrays(_with_value(rows.rates.updated), 3),
         *arrays(events, 27),
+        *arrays(rows.vault, 4),
+        rows.now,
     )
     if inserted != len(new):
         raise ConflictError

@@ -92,8 +92,8 @@ WHERE w.key IS NULL OR s.key = w.key;
 -- --- rows that a transaction writes --------------------------------------------------------------
 
 -- name: write
--- Writes what calls change: existing and new entries, counters, rates, events. Returns the number of new
--- entries. `resume` is written only where an entry was reserved.
+-- Writes what calls change: existing and new entries, counters, rates, events, values of the vault.
+-- Returns the number of new entries. `resume` is written only where an entry was reserved.
 WITH
   changed AS (
     UPDATE ledger AS l
@@ -143,6 +143,12 @@ WITH
       $63::text[], $64::text[], $65::text[], $66::text[], $67::float8[], $68::text[], $69::text[],
       $70::text[], $71::text[], $72::bigint[], $73::text[], $74::bigint[], $75::bytea[],
       $76::bytea[], $77::bytea[])
+  ),
+  kept AS (
+    INSERT INTO vault (tenant, pointer, raw, kept_at, forget_at)
+    SELECT w.tenant, w.pointer, w.raw, $82::float8, $82::float8 + w.keep_for
+    FROM unnest($78::text[], $79::text[], $80::bytea[], $81::float8[])
+      AS w (tenant, pointer, raw, keep_for)
   )
 SELECT count(*) FROM new;
 
@@ -267,12 +273,6 @@ WHERE d.tenant = w.tenant AND d.kind = w.kind AND d.key = w.key;
 -- name: delete_due
 DELETE FROM due AS d USING unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, kind, key)
 WHERE d.tenant = w.tenant AND d.kind = w.kind AND d.key = w.key;
-
--- name: keep
-INSERT INTO vault (tenant, pointer, raw, kept_at, forget_at)
-SELECT w.tenant, w.pointer, w.raw, t.now, t.now + w.keep_for
-FROM unnest($1::text[], $2::text[], $3::bytea[], $4::float8[]) AS w (tenant, pointer, raw, keep_for),
-  (SELECT extract(epoch FROM clock_timestamp())::float8 AS now) AS t;
 
 -- name: forget
 DELETE FROM vault AS v USING unnest($1::text[], $2::text[]) AS w (tenant, pointer)
