@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Mapping, Sequence
-from time import perf_counter_ns
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
 from counterseal.audit import Event, EventType
 from counterseal.call.call import MAX_LOOKS, Call, CallServices
-from counterseal.call.capture import asked, keep_proposal, vault_row
+from counterseal.call.capture import asked, keep_proposal, proposal_row, vault_row
 from counterseal.call.events import (
     NOT_RECORDED,
     UNKNOWN_TOOL,
@@ -38,6 +37,7 @@ from counterseal.gates.base import EMPTY, deny
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, DueKind
 from counterseal.ledger.requests import SettlementRequest
+from counterseal.ledger.rows import VaultRow
 from counterseal.observation import Observation
 from counterseal.observation.observation import pack_read, stored
 from counterseal.observation.observe import without_redacted
@@ -82,8 +82,12 @@ def _leaves_only_an_event(call: Call, observation: Observation) -> bool:
 
 
 def _note(call: Call, observation: Observation, services: CallServices) -> Observation:
+    def ending() -> tuple[Event, VaultRow | None]:
+        row, place = proposal_row(call, services)
+        return _success(call, observation, {**asked(call, services), **place}, services), row
+
     try:
-        services.store.note(_success(call, observation, services))
+        services.store.note_later(ending)
     except StoreError as error:
         services.report(call.call_id, "store", error)
         return _unrecorded(call)
@@ -112,7 +116,12 @@ async def _write(call: Call, observation: Observation, services: CallServices) -
     raw = _raw_output(call)
     if raw is not None:
         observation = observation._replace(raw=_keep(call, raw, services))
-    ending = _success(call, observation, services) if ok else _failure(call, plain, services)
+    # Of an announced call, the event of its admission says where the arguments are kept.
+    said = (asked if call.ctx.resolved.announced else keep_proposal)(call, services)
+    if ok:
+        ending = _success(call, observation, said, services)
+    else:
+        ending = _failure(call, plain, said, services)
     if call.entry is None and _keeps_read(call, observation):
         kept = _keep_read(call, observation, services)
         ending = ending._replace(body={**ending.body, "seen": kept})
@@ -235,9 +244,12 @@ def _unrecorded(call: Call) -> Observation:
 # --- the event that ends a call -------------------------------------------------------------------
 
 
-def _success(call: Call, observation: Observation, services: CallServices) -> Event:
+def _success(
+    call: Call, observation: Observation, said: Mapping[str, Any], services: CallServices
+) -> Event:
+    """Return the event of a success. `said` is what events say of the proposal."""
     kind = EventType.RECONCILED if call.reconciled else EventType.SUCCEEDED
-    body = _ending_body(call, None, services)
+    body = _ending_body(call, observation, said, services)
     if observation.verification.required:
         body["verify"] = True
     if observation.redactions:
@@ -248,9 +260,11 @@ def _success(call: Call, observation: Observation, services: CallServices) -> Ev
     return ending if reference is None else ending._replace(external_ref=reference)
 
 
-def _failure(call: Call, observation: Observation, services: CallServices) -> Event:
+def _failure(
+    call: Call, observation: Observation, said: Mapping[str, Any], services: CallServices
+) -> Event:
     """Return the event of a failure, with what an operator needs to look into it."""
-    body, outcome = _ending_body(call, observation, services), call.outcome
+    body, outcome = _ending_body(call, observation, said, services), call.outcome
     if not outcome.began:
         body["began"] = False
     if call.retry_blocked:
@@ -265,8 +279,10 @@ def _failure(call: Call, observation: Observation, services: CallServices) -> Ev
     return event(call, kind, observation.code.value, body, services.clock())
 
 
-def _ending_body(call: Call, failure: Observation | None, services: CallServices) -> dict[str, Any]:
-    ctx, body = call.ctx, event_body(call, failure)
+def _ending_body(
+    call: Call, answer: Observation, said: Mapping[str, Any], services: CallServices
+) -> dict[str, Any]:
+    ctx, body = call.ctx, event_body(call, None if answer.ok else answer)
     if ctx.corrections:
         body["corrections"] = len(ctx.corrections)
     if ctx.config_shown:
@@ -277,10 +293,7 @@ def _ending_body(call: Call, failure: Observation | None, services: CallServices
         body["attempts"] = attempts
     if ctx.approval_id is not None:
         body["approval_id"] = ctx.approval_id
-    # Of an announced call, the event of its admission says where the arguments are kept.
-    tell = asked if ctx.resolved.announced else keep_proposal
-    took = (perf_counter_ns() - call.started_ns) // 1_000_000
-    return {**body, **tell(call, services), "latency_ms": took}
+    return {**body, **said, "latency_ms": answer.latency_ms}
 
 
 # --- the ledger entry -----------------------------------------------------------------------------

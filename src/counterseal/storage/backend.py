@@ -61,10 +61,15 @@ class Transaction(Generic[T]):
         """True when it need not be run once its caller was cancelled."""
 
 
-def appending(events: Sequence[Columns], kept: Sequence[VaultRow] = ()) -> Transaction[None]:
+Addition = tuple[Sequence[Columns], Sequence[VaultRow]]
+"""Events, and values of the vault, that are added to the record."""
+
+
+def appending(make: Callable[[], Addition]) -> Transaction[None]:
     """Return the transaction that only adds events and values of the vault."""
 
     def append(rows: Rows) -> None:
+        events, kept = make()
         rows.events.extend(events)
         rows.vault.extend(kept)
 
@@ -163,8 +168,11 @@ class Backend(Protocol):
     def transact(self, transaction: Transaction[T]) -> asyncio.Future[T]:
         """Run a transaction, together with others that wait, and commit. Returns its result."""
 
-    def enqueue(self, events: Sequence[Columns], kept: Sequence[VaultRow]) -> None:
-        """Write events and values of the vault with the next commit; no caller waits for it."""
+    def enqueue(self, make: Callable[[], Addition]) -> None:
+        """Make an addition and write it with the next commit; no caller waits for it.
+
+        It may be made again if the commit has to be tried again.
+        """
 
     async def flush(self) -> None:
         """Commit everything that was enqueued. StoreError when some of it cannot be written."""

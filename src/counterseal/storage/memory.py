@@ -83,7 +83,7 @@ from counterseal.ledger.rows import (
     current_entry,
     expired_entry,
 )
-from counterseal.storage.backend import Place, Transaction
+from counterseal.storage.backend import Addition, Place, Transaction
 from counterseal.storage.store import Store
 from counterseal.storage.waiting import Waiters, wait_until
 
@@ -97,6 +97,8 @@ _TYPE, _CALL, _CODE, _TALLY, _COST = map(
 )
 """Places in the columns of an event."""
 
+_TOGETHER: Final = 64
+"""Additions that are made together."""
 _Groups = defaultdict[tuple[str, ...], dict[str, T]]
 """Rows by all of their key but its last part, then by that."""
 
@@ -126,6 +128,8 @@ class MemoryBackend:
         self._changes: list[Mapping[str, Any]] = []
         self._checkpoints: defaultdict[str, dict[int, Checkpoint]] = defaultdict(dict)
         self._segment = token_hex(6)
+        self._waiting: list[tuple[float, Callable[[], Addition]]] = []
+        """Additions that no caller waits for, with their times."""
         self._unchained: list[tuple[float, Columns]] = []
         """New events with their times; no caller of a tool waits for hashes."""
         self._log: defaultdict[str, list[LogRow]] = defaultdict(list)
@@ -143,7 +147,7 @@ class MemoryBackend:
         """Nothing to give back."""
 
     async def flush(self) -> None:
-        """Nothing is ever left to write."""
+        self._append_waiting()
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -152,8 +156,15 @@ class MemoryBackend:
         future.set_result(self._transact(transaction))
         return future
 
-    def enqueue(self, events: Sequence[Columns], kept: Sequence[VaultRow]) -> None:
-        self._append(self._clock(), events, kept)
+    def enqueue(self, make: Callable[[], Addition]) -> None:
+        self._waiting.append((self._clock(), make))
+        if len(self._waiting) >= _TOGETHER:
+            self._append_waiting()
+
+    def _append_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for now, make in waiting:
+            self._append(now, *make())
 
     async def wait(
         self, where: TenantKey, watch: Transaction[float | None], seconds: float
@@ -165,6 +176,8 @@ class MemoryBackend:
         transaction.need(keys)
         rows = self._load(keys)
         result = transaction.decide(rows)
+        if rows.events:
+            self._append_waiting()  # they came before
         self._write(rows)
         if self._waiters:
             for where in rows.woken:

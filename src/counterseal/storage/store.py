@@ -48,7 +48,7 @@ from counterseal.ledger.requests import (
     TallyCount,
 )
 from counterseal.ledger.rows import RowKeys, Rows, VaultRow, event_columns
-from counterseal.storage.backend import Backend, Transaction, appending, no_rows
+from counterseal.storage.backend import Addition, Backend, Transaction, appending, no_rows
 
 T = TypeVar("T")
 _MAX_SAME_ID: Final = 20
@@ -177,7 +177,20 @@ class Store:
 
     def note(self, event: Event) -> None:
         """Record an event with the next commit; no caller waits for it."""
-        self._backend.enqueue((columns_of(event),), ())
+        added = ((columns_of(event),), ())
+        self._backend.enqueue(lambda: added)
+
+    def note_later(self, make: Callable[[], tuple[Event, VaultRow | None]]) -> None:
+        """Record an event with the next commit, and a value of the vault; made only then.
+
+        So the answer does not wait for it, and many are made together.
+        """
+
+        def addition() -> Addition:
+            event, kept = make()
+            return (columns_of(event),), () if kept is None else (kept,)
+
+        self._backend.enqueue(addition)
 
     async def count(self, tenant: str, run_id: str, counts: Mapping[str, int]) -> dict[str, int]:
         """Add to counters of a run, whatever their limits. Returns the new totals."""
@@ -419,7 +432,8 @@ class Store:
         No caller can follow its pointer before the event that holds it is committed, and the value
         with it.
         """
-        self._backend.enqueue((), (row,))
+        added = ((), (row,))
+        self._backend.enqueue(lambda: added)
 
     async def forget(self, tenant: str, pointers: Sequence[str], events: Sequence[Event]) -> None:
         """Delete values from the vault, and record that."""
@@ -433,7 +447,8 @@ class Store:
 
     async def write(self, events: Sequence[Event]) -> None:
         """Record events, and return when they are durable."""
-        await self._backend.transact(appending(event_columns(events)))
+        columns = event_columns(events)
+        await self._backend.transact(appending(lambda: (columns, ())))
 
     async def fetch(self, tenant: str, pointer: str) -> bytes | None:
         """Return what a pointer leads to; None when it is no longer kept, or never was."""

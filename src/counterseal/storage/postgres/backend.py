@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from counterseal.audit import Columns, EventType, columns_of
+from counterseal.audit import EventType, columns_of
 from counterseal.audit.chain import Checkpoint, micros
 from counterseal.audit.events import erasure_event
 from counterseal.errors import StoreError
 from counterseal.ledger.records import Due
 from counterseal.ledger.requests import Claim, ExpiryRequest, StoredEntry
-from counterseal.ledger.rows import LONGEST_LEASE, Rows, TenantKey, VaultRow
-from counterseal.storage.backend import Transaction, appending
+from counterseal.ledger.rows import LONGEST_LEASE, Rows, TenantKey
+from counterseal.storage.backend import Addition, Transaction, appending
 from counterseal.storage.encoding import checkpoint_columns, due_from
 from counterseal.storage.postgres.batches import Batcher, ScanJob, TransactionJob, commit_batch
 from counterseal.storage.postgres.connections import (
@@ -64,8 +64,8 @@ class PostgresBackend:
     def transact(self, transaction: Transaction[T]) -> asyncio.Future[T]:
         return self.writing.run(TransactionJob(transaction))
 
-    def enqueue(self, events: Sequence[Columns], kept: Sequence[VaultRow]) -> None:
-        self.writing.enqueue(TransactionJob(appending(events, kept)))
+    def enqueue(self, make: Callable[[], Addition]) -> None:
+        self.writing.enqueue(TransactionJob(appending(make)))
 
     async def flush(self) -> None:
         await self.writing.flush()

@@ -13,15 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from counterseal.audit import Columns, columns_of
+from counterseal.audit import columns_of
 from counterseal.audit.chain import Checkpoint, micros
 from counterseal.audit.events import erasure_event
 from counterseal.errors import StoreError
 from counterseal.ledger.due_work import claimed_due, claimed_entry
 from counterseal.ledger.records import Due
 from counterseal.ledger.requests import Claim, ExpiryRequest, StoredEntry
-from counterseal.ledger.rows import LONGEST_LEASE, RowKeys, Rows, TenantKey, VaultRow
-from counterseal.storage.backend import Transaction, appending
+from counterseal.ledger.rows import LONGEST_LEASE, RowKeys, Rows, TenantKey
+from counterseal.storage.backend import Addition, Transaction, appending
 from counterseal.storage.encoding import checkpoint_columns, due_from
 from counterseal.storage.scripts import statements
 from counterseal.storage.sqlite.database import Database, WriteJob
@@ -60,8 +60,8 @@ class SqliteBackend:
     def transact(self, transaction: Transaction[T]) -> asyncio.Future[T]:
         return self.writer.write(WriteJob(transaction))
 
-    def enqueue(self, events: Sequence[Columns], kept: Sequence[VaultRow]) -> None:
-        self.writer.enqueue(appending(events, kept))
+    def enqueue(self, make: Callable[[], Addition]) -> None:
+        self.writer.enqueue(appending(make))
 
     async def flush(self) -> None:
         await self.writer.flush()
