@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context, copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, NamedTuple, TypeVar
@@ -173,9 +174,10 @@ async def in_task(
     running: Coroutine[Any, Any, Any], *, seconds: float, services: LocalServices
 ) -> Ended:
     """Run a coroutine in its own task, so that it can be abandoned at the deadline."""
-    waiter = _Waiter()
-    task = asyncio.get_running_loop().create_task(_contained(running, services, waiter))
-    interrupted = await _within(task, waiter, seconds, services, task.cancel)
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+    task = loop.create_task(_contained(running, services, woken))
+    interrupted = await _within(task, woken, seconds, services, task.cancel)
     if not task.done():
         task.add_done_callback(_dropped)
         return Ended(answered=False, interrupted=interrupted, late=task)
@@ -202,13 +204,13 @@ async def in_thread(
     can be told.
     """
     loop = asyncio.get_running_loop()
-    until, waiter = loop.time() + seconds, _Waiter()
+    until, woken = loop.time() + seconds, loop.create_future()
     token = ACTIVE.set(services.mask)
     try:
-        future = threads.run(function, waiter.wake)
+        future = threads.run(function, partial(_wake, woken))
     finally:
         ACTIVE.reset(token)
-    interrupted = await _within(future, waiter, seconds, services, stop)
+    interrupted = await _within(future, woken, seconds, services, stop)
     if not future.done():
         future.add_done_callback(_dropped)
         return Ended(answered=False, interrupted=interrupted, late=future)
@@ -230,59 +232,42 @@ async def _await(value: Awaitable[Any]) -> Any:
     return await value
 
 
-class _Waiter:
-    """A caller that waits until a tool has ended. `asyncio.wait` costs more than twice as much.
-
-    The tool itself wakes it as the last thing that it does, which saves a turn of the event loop.
-    """
-
-    def __init__(self) -> None:
-        self._woken = asyncio.get_running_loop().create_future()
-
-    def wake(self, _: object = None) -> None:
-        if not self._woken.done():
-            self._woken.set_result(None)
-
-    async def wait(self, running: asyncio.Future[Any], seconds: float) -> bool:
-        """Return True when it is done, False when so many seconds have passed.
-
-        It is not cancelled with the caller.
-        """
-        loop = asyncio.get_running_loop()
-        if self._woken.done():  # by a deadline, or with the caller
-            self._woken = loop.create_future()
-        running.add_done_callback(self.wake)  # a task that is cancelled before it starts wakes none
-        timer = loop.call_later(seconds, self.wake)
-        try:
-            await self._woken
-        finally:
-            timer.cancel()
-            running.remove_done_callback(self.wake)
-        return running.done()
+def _wake(woken: asyncio.Future[None]) -> None:
+    """Wake the caller that waits for a tool, unless it was woken before."""
+    if not woken.done():
+        woken.set_result(None)
 
 
 async def _within(
     running: asyncio.Future[Any],
-    waiter: _Waiter,
+    woken: asyncio.Future[None],
     seconds: float,
     services: LocalServices,
     stop: Callable[[], object],
 ) -> bool:
-    """Wait until the deadline, then stop the function. Return True if the caller was cancelled."""
+    """Wait until the deadline, then stop the function. Return True if the caller was cancelled.
+
+    The function wakes its caller as the last thing that it does: `asyncio.wait` costs more than
+    twice as much, and a turn of the event loop.
+    """
+    timer = asyncio.get_running_loop().call_later(seconds, _wake, woken)
     interrupted = False
     try:
-        if await waiter.wait(running, seconds):
-            return False
+        await woken
     except asyncio.CancelledError:
         interrupted = True
     except GeneratorExit:
         services.cancelled = True
         stop()
         raise
+    finally:
+        timer.cancel()
+    if running.done() and not interrupted:
+        return False
     services.cancelled = True
     stop()
     try:
-        await waiter.wait(running, GRACE)
+        await asyncio.wait({running}, timeout=GRACE)
     except asyncio.CancelledError:
         interrupted = True
     return interrupted
@@ -295,16 +280,16 @@ def _dropped(late: asyncio.Future[Any]) -> None:
 
 
 async def _contained(
-    running: Coroutine[Any, Any, Any], services: LocalServices, waiter: _Waiter
+    running: Coroutine[Any, Any, Any], services: LocalServices, woken: asyncio.Future[None]
 ) -> Ended:
     """Return a tool's exception as data: the event loop would let SystemExit through."""
     ACTIVE.set(services.mask)
     TOO_LATE.set(services.too_late)
     try:
-        ended = Ended(await running)
+        return Ended(await running)
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
-        ended = Ended(error=error)
-    waiter.wake()
-    return ended
+        return Ended(error=error)
+    finally:
+        _wake(woken)
