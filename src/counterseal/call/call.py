@@ -127,7 +127,7 @@ class Call:
 
     def learn(self, **facts: Any) -> None:
         """Put facts into the context for the gates and steps that follow."""
-        self.ctx = self.ctx._replace(**facts)
+        self.ctx = self.ctx.replace(**facts)
 
     def add_decision(self, decision: Decision) -> None:
         """Append a decision that no gate has made."""

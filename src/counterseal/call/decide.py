@@ -133,26 +133,22 @@ def _resolve(call: Call, run: RunRecord) -> RegistryRecord | Refusal:
 def run_gates(call: Call, gates: Iterable[Gate], services: CallServices) -> Decision | None:
     """Run gates that do not wait, in turn. Returns the first denial."""
     for gate in gates:
-        denied = _run_gate(call, gate, services)
+        began = perf_counter_ns()
+        try:
+            result = gate.check(call.ctx)
+        except Exception as error:  # noqa: BLE001 - a gate that raises denies the call
+            result = _broken(call, gate.name, error, services)
+        denied = _take(call, gate.name, result, began, services)
         if denied is not None:
             return denied
     return None
-
-
-def _run_gate(call: Call, gate: Gate, services: CallServices) -> Decision | None:
-    began = perf_counter_ns()
-    try:
-        result = gate.check(call.ctx)
-    except Exception as error:  # noqa: BLE001 - a gate that raises denies the call
-        result = _broken(call, gate.name, error, services)
-    return _take(call, gate.name, result, perf_counter_ns() - began, services)
 
 
 async def _run_gates_after_recall(call: Call, services: CallServices) -> Decision | None:
     """Run semantics, policy, state, approval and budget. Returns the first denial."""
     for gate in call.ctx.resolved.gates:
         if isinstance(gate, Gate):
-            denied = _run_gate(call, gate, services)
+            denied = run_gates(call, (gate,), services)
         else:
             denied = None if call.skip_state_gate else await _probe(call, gate, services)
         if denied is not None:
@@ -168,15 +164,16 @@ async def _probe(call: Call, gate: AsyncGate, services: CallServices) -> Decisio
         result = await gate.check(call.ctx)
     except Exception as error:  # noqa: BLE001 - a gate that raises denies the call
         result = _broken(call, gate.name, error, services)
-    return _take(call, gate.name, result, perf_counter_ns() - began, services)
+    return _take(call, gate.name, result, began, services)
 
 
 def _take(
-    call: Call, gate: str, result: Any, nanoseconds: int, services: CallServices
+    call: Call, gate: str, result: Any, began: int, services: CallServices
 ) -> Decision | None:
     """Note what a gate decided and learned. Returns a denial, which ends the call."""
+    nanoseconds = perf_counter_ns() - began
     if isinstance(result, Learned):
-        call.learn(**result.facts)
+        call.ctx = call.ctx.replace(**result.facts)
         result = result.decision
     if isinstance(result, Decision):
         decision = result
@@ -184,9 +181,10 @@ def _take(
         error = TypeError(f"the gate returned {type(result).__name__}, not a Decision")
         decision = _broken(call, gate, error, services)
     call.decisions.append(TimedDecision(decision, nanoseconds))
-    if decision.verdict is Verdict.DENY:
+    verdict = decision.verdict
+    if verdict is Verdict.DENY:
         return decision
-    if decision.verdict is Verdict.REQUIRE_APPROVAL:
+    if verdict is Verdict.REQUIRE_APPROVAL:
         if decision.gate == "approval":
             call.approval_demand = decision
         else:
