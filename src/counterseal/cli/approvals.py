@@ -11,12 +11,12 @@ import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import STORE_VARIABLE, AsJson, StoreUrl, Yes
+from counterseal.cli.options import STORE_VARIABLE, AllTenants, AsJson, StoreUrl, Yes
 from counterseal.cli.project import existing_store, open_project, project_settings, user_name
 from counterseal.cli.render import (
     can_show,
@@ -76,7 +76,6 @@ app = typer.Typer(
 
 ApprovalId = Annotated[str, Argument(metavar="ID", help="The request, as `list` shows it.")]
 OfTenant = Annotated[str | None, Option("--tenant", metavar="T", help="The request's tenant.")]
-OnlyTenant = Annotated[str | None, Option("--tenant", metavar="T", help="Of this tenant only.")]
 As = Annotated[
     str | None,
     Option(
@@ -102,7 +101,7 @@ def list_requests(
     status: Annotated[
         str, Option(metavar="S", help="waiting, approved, rejected, expired, executed or void.")
     ] = "waiting",
-    tenant: OnlyTenant = None,
+    tenant: AllTenants = None,
     limit: Annotated[int, Option(metavar="N", help="How many.", min=1)] = 50,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -127,9 +126,9 @@ def list_requests(
             waiting = status == "waiting"
             yield "No request is waiting for approval." if waiting else f"No request is {status}."
         for request in requests:
-            yield from _entry(request, now)
+            yield from _entry(*request, now)
 
-    render([request.record() for request in requests], page, as_json=as_json)
+    render([_request_record(*request) for request in requests], page, as_json=as_json)
 
 
 @app.command("show")
@@ -143,16 +142,27 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a request, starting with what happens if it is approved."""
+    from counterseal.approvals.packet_formats import html, markdown
+    from counterseal.views.approvals import approval_page, current, needed
+
     with opened_project(project_settings(), store, approval_id, as_json=as_json) as project:
-        packet = project.packet(project.find(approval_id, tenant))
-        _print_packet(project, packet, PacketFormat.JSON if as_json else form)
+        now = project.runtime.clock()
+        packet = current(project.packet(project.find(approval_id, tenant)), now)
+        if as_json or form is PacketFormat.JSON:
+            voters = project.voters(packet.tenant)
+            print_json(approval_page(packet, needed(project.runtime, packet, voters)))
+        elif form is PacketFormat.TEXT:
+            sys.stdout.write(_card(packet, now))
+        else:
+            text = markdown(packet) if form is PacketFormat.MARKDOWN else html(packet)
+            sys.stdout.write(f"{text.rstrip()}\n")
 
 
 @app.command("watch")
 def watch(
     once: Annotated[bool, Option("--once", help="Stop after the first request.")] = False,
     every: Annotated[float, Option(metavar="SECONDS", help="Polling interval.", min=0.1)] = 2.0,
-    tenant: OnlyTenant = None,
+    tenant: AllTenants = None,
     store: StoreUrl = None,
     as_json: Annotated[bool, Option("--json", help="Print a JSON object a line.")] = False,
 ) -> None:
@@ -171,16 +181,16 @@ async def _watch(
     printed: set[str] = set()
     while True:
         requests = await _requests(project, tenant, "waiting", 1000)
-        new = [request for request in requests if request.row.approval_id not in printed]
+        new = [(name, row) for name, row in requests if row.approval_id not in printed]
         for request in new:
             if as_json:
-                print_json_line(request.record())
+                print_json_line(_request_record(*request))
             else:
-                print_page(*_entry(request, project.runtime.clock()))
+                print_page(*_entry(*request, project.runtime.clock()))
                 sys.stdout.flush()
         if once and new:
             return
-        printed = {request.row.approval_id for request in requests}
+        printed = {row.approval_id for _, row in requests}
         await asyncio.sleep(every)
 
 
@@ -239,6 +249,8 @@ def reject(
     as_json: AsJson = False,
 ) -> None:
     """Reject a request. One rejection ends it, and the agent gets the reason."""
+    from counterseal.operations.approver import ApprovalError
+
     if not reason.strip():
         fail("--reason must not be empty.", "Say why not: the agent plans its next step with it.")
     settings = project_settings()
@@ -246,8 +258,11 @@ def reject(
     comments = {"comment": reason}
     with opened_project(settings, store, approval_id, as_json=as_json) as project:
         held = project.find(approval_id, tenant, person.tenants)
-        packet = project.packet_if_readable(held)
-        if packet is not None:
+        try:
+            packet = project.packet(held)
+        except ApprovalError as error:  # does not prevent a rejection
+            note(f"The request can't be shown here: {one_line(str(error))}")
+        else:
             _show_before_vote(project, packet, quiet=as_json and yes)
             _check_vote(project, packet, person, "reject", comments)
         if not yes:
@@ -332,22 +347,20 @@ class OpenedProject:
         self, approval_id: str, tenant: str | None, visible: Sequence[str] | None = None
     ) -> Held:
         """Return the request with this id, in the tenants that are visible; None means all."""
-        return self.run(self._find(approval_id, tenant, visible))
-
-    async def _find(
-        self, approval_id: str, tenant: str | None, visible: Sequence[str] | None
-    ) -> Held:
         from counterseal.operations.approver import ApprovalError
 
-        tenants = await self.runtime.store.tenants() if tenant is None else [tenant]
-        for name in tenants:
-            if visible is None or name in visible:
-                try:
-                    return await self.runtime.approvals.find(name, approval_id)
-                except ApprovalError as error:
-                    if error.why != "unknown":
-                        raise
-        raise ApprovalError("unknown", f"There is no request {approval_id}.")
+        async def search() -> Held:
+            tenants = await self.runtime.store.tenants() if tenant is None else [tenant]
+            for name in tenants:
+                if visible is None or name in visible:
+                    try:
+                        return await self.runtime.approvals.find(name, approval_id)
+                    except ApprovalError as error:
+                        if error.why != "unknown":
+                            raise
+            raise ApprovalError("unknown", f"There is no request {approval_id}.")
+
+        return self.run(search())
 
     def voters(self, tenant: str) -> list[Voter]:
         """Return the approvers in the configuration file who may vote in a tenant."""
@@ -356,16 +369,6 @@ class OpenedProject:
 
     def packet(self, held: Held) -> Packet:
         return self.run(self.runtime.approvals.get(held.tenant, held.approval_id))
-
-    def packet_if_readable(self, held: Held) -> Packet | None:
-        """Return the packet; None if it can't be built here, which does not prevent a rejection."""
-        from counterseal.operations.approver import ApprovalError
-
-        try:
-            return self.packet(held)
-        except ApprovalError as error:
-            note(f"The request can't be shown here: {one_line(str(error))}")
-            return None
 
 
 @contextmanager
@@ -417,12 +420,21 @@ class Approver(NamedTuple):
 
 def _approver(settings: Settings, given: str | None) -> Approver:
     """Return the named approver, else the user at the terminal. The file must declare them."""
-    name = given or user_name("--as")
     from counterseal.proposal import folded
 
+    name = given or user_name("--as")
     declared = {folded(one.name): one for one in _approvers(settings)}
     if folded(name) not in declared:
-        _fail_undeclared(settings, name, named=given is not None)
+        bare = name.replace("-", "").replace("_", "").isalnum() and name.isascii()
+        key = name if bare else f'"{name}"'
+        who = f"{name!r}" if given else f"Your user name {name!r}"
+        otherwise = "" if given else ", or name the approver with --as NAME"
+        names = ", ".join(sorted(settings.approvers))
+        others = f" Declared approvers: {names}." if names else ""
+        fail(
+            one_line(f"{who} is not an approver in {settings.file.name}."),
+            one_line(f"Write [approvers.{key}] with roles = [] into it{otherwise}.{others}"),
+        )
     return declared[folded(name)]
 
 
@@ -430,68 +442,46 @@ def _approvers(settings: Settings) -> list[Approver]:
     return [Approver(name, one.roles, one.tenants) for name, one in settings.approvers.items()]
 
 
-def _fail_undeclared(settings: Settings, name: str, *, named: bool) -> NoReturn:
-    who = f"{name!r}" if named else f"Your user name {name!r}"
-    bare = name.replace("-", "").replace("_", "").isalnum() and name.isascii()
-    key = name if bare else f'"{name}"'
-    declared = ", ".join(sorted(settings.approvers))
-    others = f" Declared approvers: {declared}." if declared else ""
-    otherwise = "" if named else ", or name the approver with --as NAME"
-    fail(
-        one_line(f"{who} is not an approver in {settings.file.name}."),
-        one_line(f"Write [approvers.{key}] with roles = [] into it{otherwise}.{others}"),
-    )
-
-
 # Rows and pages ----------------------------------------------------------------------------------
-
-
-class ListedRequest(NamedTuple):
-    """A request in a list: its row, and its tenant, because a list may span tenants."""
-
-    tenant: str
-    row: ApprovalRow
-
-    def record(self) -> dict[str, Any]:
-        return {"tenant": self.tenant, **self.row.model_dump(mode="json")}
 
 
 async def _requests(
     project: OpenedProject, tenant: str | None, status: str, limit: int
-) -> Sequence[ListedRequest]:
+) -> list[tuple[str, ApprovalRow]]:
+    """Return requests with their tenants, because a list may span tenants."""
     from counterseal.views.approvals import approval_row
 
     runtime = project.runtime
     requests = await runtime.approvals.list(tenant, status=status, limit=limit)
-    rows = [approval_row(runtime, held, others=project.voters(held.tenant)) for held in requests]
-    return [ListedRequest(held.tenant, row) for held, row in zip(requests, rows, strict=True)]
+    return [
+        (held.tenant, approval_row(runtime, held, others=project.voters(held.tenant)))
+        for held in requests
+    ]
 
 
-def _entry(request: ListedRequest, now: float) -> Iterator[RenderableType]:
+def _request_record(tenant: str, row: ApprovalRow) -> dict[str, Any]:
+    return {"tenant": tenant, **row.model_dump(mode="json")}
+
+
+def _entry(tenant: str, row: ApprovalRow, now: float) -> Iterator[RenderableType]:
     """Yield lines: id and state, the consequence, the tool and its caller, a role still needed."""
     from rich.text import Text
 
-    row = request.row
-    votes = f"{row.approved} of {row.approvers} approved"
-    consequence = row.consequence or f"(can't be shown here: {row.unreadable})"
-    caller = row.agent if row.user is None else f"{row.agent} for {row.user}"
-    about = f"{row.tool} {row.version}, {row.risk_class}, by {caller}, tenant {request.tenant}"
-    yield Text(f"{one_line(row.approval_id)}  {votes}, {_time_left(row, now)}", style="bold")
-    yield paragraph(one_line(consequence), indent=4)
-    yield paragraph(one_line(about), indent=4)
-    if row.needed:
-        yield paragraph(one_line(row.needed), indent=4)
-
-
-def _time_left(row: ApprovalRow, now: float) -> str:
     from counterseal.approvals.display import clock, shown_status, span
 
     expires_at = row.expires_at.timestamp()
+    state = shown_status(row.status)
     if row.status == "expired" and now >= expires_at:
-        return f"expired at {clock(expires_at)}"
-    if row.status != "waiting":
-        return shown_status(row.status)
-    return f"{span(expires_at - now)} left"
+        state = f"expired at {clock(expires_at)}"
+    elif row.status == "waiting":
+        state = f"{span(expires_at - now)} left"
+    votes = f"{row.approved} of {row.approvers} approved"
+    consequence = row.consequence or f"(can't be shown here: {row.unreadable})"
+    caller = row.agent if row.user is None else f"{row.agent} for {row.user}"
+    about = f"{row.tool} {row.version}, {row.risk_class}, by {caller}, tenant {tenant}"
+    yield Text(f"{one_line(row.approval_id)}  {votes}, {state}", style="bold")
+    for text in filter(None, (consequence, about, row.needed)):
+        yield paragraph(one_line(text), indent=4)
 
 
 def _card(packet: Packet, now: float) -> str:
@@ -510,22 +500,6 @@ def _show_before_vote(project: OpenedProject, packet: Packet, *, quiet: bool) ->
     if not quiet:
         now = project.runtime.clock()
         note(_card(current(packet, now), now).rstrip())
-
-
-def _print_packet(project: OpenedProject, packet: Packet, form: PacketFormat) -> None:
-    from counterseal.approvals.packet_formats import html, markdown
-    from counterseal.views.approvals import approval_page, current, needed
-
-    runtime, now = project.runtime, project.runtime.clock()
-    shown = current(packet, now)
-    if form is PacketFormat.JSON:
-        role = needed(runtime, shown, project.voters(packet.tenant))
-        print_json(approval_page(shown, role))
-    elif form is PacketFormat.TEXT:
-        sys.stdout.write(_card(shown, now))
-    else:
-        text = markdown(shown) if form is PacketFormat.MARKDOWN else html(shown)
-        sys.stdout.write(f"{text.rstrip()}\n")
 
 
 def _missing(packet: Packet) -> int:

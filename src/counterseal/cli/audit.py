@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
@@ -24,6 +27,7 @@ from counterseal.cli.options import (
     KeysFolder,
     StoreUrl,
     moment,
+    with_groups,
 )
 from counterseal.cli.project import load_keys, one_tenant, user_name, with_store
 from counterseal.cli.render import (
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
 
     from counterseal.audit import Event
     from counterseal.audit.chain import Checkpoint
-    from counterseal.audit.verify import AuditFinding, Report
+    from counterseal.audit.verify import Report
     from counterseal.ledger.requests import EventFilter
     from counterseal.storage import Store
     from counterseal.vault import Vault
@@ -72,20 +76,61 @@ app = typer.Typer(
 OneTenant = Annotated[
     str | None, Option("--tenant", metavar="T", help="One tenant.  [default: the only one]")
 ]
-Call = Annotated[str | None, Option("--call", metavar="ID", help="Of this call.")]
 CallId = Annotated[
     str, Argument(metavar="CALL_ID", help="The id of a call: Counterseal's, or the caller's own.")
 ]
-Run = Annotated[str | None, Option("--run", metavar="ID", help="Of this run.")]
 Tool = Annotated[str | None, Option("--tool", metavar="NAME", help="Of this tool.")]
-Types = Annotated[
-    list[str] | None, Option("--type", metavar="TYPE", help="Of this type; can be repeated.")
-]
+Run = Annotated[str | None, Option("--run", metavar="ID", help="Of this run.")]
 Since = Annotated[
     str | None,
     Option("--since", metavar="TIME", help="From this time on: 2026-07-31T12:00, 2h, 7d."),
 ]
 Until = Annotated[str | None, Option("--until", metavar="TIME", help="Before this time.")]
+Limit = Annotated[int, Option(metavar="N", help="How many, newest first.", min=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSearch:
+    """The options that say which events are wanted."""
+
+    call: Annotated[str | None, Option("--call", metavar="ID", help="Of this call.")] = None
+    run: Run = None
+    tool: Tool = None
+    types: Annotated[
+        list[str] | None, Option("--type", metavar="TYPE", help="Of this type; can be repeated.")
+    ] = None
+    since: Since = None
+    until: Until = None
+
+    def filter(self) -> EventFilter:
+        """Return the search. `call_id` is not in it, because it is looked up in the store."""
+        from counterseal.audit import EventType
+        from counterseal.ledger.requests import EventFilter
+
+        known = [kind.value for kind in EventType]
+        for name in self.types or ():
+            if name not in known:
+                near = get_close_matches(name, known) or known
+                fail(f"Unknown event type {name!r}.", f"Did you mean {', '.join(near)}?")
+        since, until = _period(self.since, self.until)
+        types = self.types or None
+        return EventFilter(run_id=self.run, tool=self.tool, types=types, since=since, until=until)
+
+
+def _period(since: str | None, until: str | None) -> tuple[float | None, float | None]:
+    """Return the times of --since and --until in seconds since 1970."""
+    now = time.time()
+    return (
+        None if since is None else moment("--since", since, now),
+        None if until is None else moment("--until", until, now),
+    )
+
+
+async def _call_id(store: Store, tenant: str, given: str) -> str:
+    """Return Counterseal's id of a call, where the caller's own may be given."""
+    from counterseal.operations.auditor import find_call
+
+    return await find_call(store, tenant, given) or given
 
 
 class ExportFormat(StrEnum):
@@ -97,27 +142,21 @@ class ExportFormat(StrEnum):
 
 
 @app.command("list")
+@with_groups
 def list_events(
+    search: EventSearch,
     tenant: OneTenant = None,
-    call: Call = None,
-    run: Run = None,
-    tool: Tool = None,
-    types: Types = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Annotated[int, Option(metavar="N", help="How many, newest first.", min=1)] = 50,
+    limit: Limit = 50,
     store: StoreUrl = None,
     as_json: AsJsonLines = False,
 ) -> None:
     """List events, newest first. Erased events are left out."""
-    search = _search(call, run, tool, types, since, until)._replace(newest_first=True)
+    wanted = search.filter()._replace(newest_first=True)
 
     async def newest(opened: Store) -> Sequence[tuple[str, Event]]:
-        nonlocal search
         name = await one_tenant(opened, tenant)
-        search = await _of_call(opened, name, search)
-        pages = [page async for page in _pages(opened, name, search, limit)]
-        return [event for page in pages for event in page]
+        pages = _pages(opened, name, wanted, search.call, limit)
+        return [event async for page in pages for event in page]
 
     events = with_store(store, newest)
     if as_json:
@@ -150,7 +189,7 @@ def list_calls(
     session: Annotated[str | None, Option(metavar="ID", help="Of this session.")] = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, Option(metavar="N", help="How many, newest first.", min=1)] = 50,
+    limit: Limit = 50,
     store: StoreUrl = None,
     as_json: AsJsonLines = False,
 ) -> None:
@@ -158,12 +197,12 @@ def list_calls(
     from counterseal.ledger.requests import CallFilter
     from counterseal.views.call_page import call_row
 
-    times = _search(since=since, until=until)
+    first, last = _period(since, until)
     search = CallFilter(
         *(tool, version, agent, user, run, code),
         *(external_ref, caller_call_id, workflow, conversation, session),
-        since=times.since,
-        until=times.until,
+        since=first,
+        until=last,
         limit=limit,
     )
 
@@ -182,16 +221,7 @@ def list_calls(
             (f"{row.at:%Y-%m-%d %H:%M:%S}", row.call_id, row.tool, row.agent, row.code or "")
             for row in rows
         ]
-        print_page(table([tuple(map(one_line, row)) for row in cells], titles=titles))
-
-
-async def _of_call(store: Store, tenant: str, search: EventFilter) -> EventFilter:
-    """Return a search with Counterseal's id of the call, where the caller's own was given."""
-    from counterseal.operations.auditor import find_call
-
-    if search.call_id is None:
-        return search
-    return search._replace(call_id=await find_call(store, tenant, search.call_id) or search.call_id)
+        print_page(table([tuple(map(one_line, row)) for row in cells], titles=titles, whole=1))
 
 
 @app.command("show")
@@ -207,18 +237,26 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show every event of one call, in order, with its approval."""
+    from counterseal.ledger.requests import EventFilter
+    from counterseal.operations.auditor import read_arguments
+
     captured: dict[str, Any] = {}
 
     async def of_call(opened: Store) -> Sequence[tuple[str, Event]]:
         nonlocal call_id
         name = await one_tenant(opened, tenant)
-        call_id = (await _of_call(opened, name, _search(call_id))).call_id or call_id
+        call_id = await _call_id(opened, name, call_id)
         if arguments:
-            captured.update(await _arguments(opened, name, call_id, by, keys))
-        events = list(await opened.search(name, _search(call_id)))
-        for other in await _requesting_calls(opened, name, call_id, events):
-            earlier = await opened.search(name, _search(other))
-            # The approval was requested by an earlier call with another id.
+            who, vault = by or user_name("--by"), load_keys(keys).vault()
+            now = time.time()
+            capture = await read_arguments(opened, vault, name, call_id, by=who, now=now)
+            captured.update(capture._asdict())
+        events = list(await opened.search(name, EventFilter(call_id=call_id)))
+        approvals = {event.body.get("approval_id") for _, event in events}
+        held = [await opened.find_held(name, one) for one in approvals if isinstance(one, str)]
+        # The approval may have been requested by an earlier call with another id.
+        for other in {one.call_id for one in held if one is not None} - {call_id}:
+            earlier = await opened.search(name, EventFilter(call_id=other))
             events[:0] = [item for item in earlier if item[1].type.value.startswith("approval.")]
         return events
 
@@ -228,26 +266,11 @@ def show(
             f"There is no call {call_id!r} in the audit log.",
             "`counterseal audit list` shows the newest calls.",
         )
-    record: dict[str, Any] = {
-        "call_id": call_id,
-        "events": [event.record(item) for item, event in events],
-    }
+    records = [event.record(item) for item, event in events]
+    record: dict[str, Any] = {"call_id": call_id, "events": records}
     if captured:
         record["arguments"] = captured
     render(record, lambda: _call_page(call_id, events, captured), as_json=as_json)
-
-
-async def _arguments(
-    store: Store, tenant: str, call_id: str, by: str | None, keys: Path | None
-) -> dict[str, Any]:
-    """Return what was proposed in a call; the reader is recorded."""
-    import time
-
-    from counterseal.operations.auditor import read_arguments
-
-    name, vault = by or user_name("--by"), load_keys(keys).vault()
-    capture = await read_arguments(store, vault, tenant, call_id, by=name, now=time.time())
-    return capture.record()
 
 
 @app.command("forget")
@@ -260,29 +283,17 @@ def forget(
     as_json: AsJson = False,
 ) -> None:
     """Erase the arguments that were kept of a call. Its events stay, and say who erased them."""
-    import time
-
     from counterseal.operations.auditor import erase_arguments
 
-    async def erase(opened: Store) -> None:
-        nonlocal call_id
+    async def erase(opened: Store) -> str:
         name, now = await one_tenant(opened, tenant), time.time()
-        call_id = (await _of_call(opened, name, _search(call_id))).call_id or call_id
+        found = await _call_id(opened, name, call_id)
         who = by or user_name("--by")
-        await erase_arguments(opened, name, call_id, by=who, reason=reason, now=now)
+        await erase_arguments(opened, name, found, by=who, reason=reason, now=now)
+        return found
 
-    with_store(store, erase)
-    record = {"call_id": call_id, "erased": True}
-    render(record, lambda: iter(["The arguments are erased."]), as_json=as_json)
-
-
-async def _requesting_calls(
-    store: Store, tenant: str, call_id: str, events: Sequence[tuple[str, Event]]
-) -> set[str]:
-    """Return the ids of other calls that requested the approval which this call used."""
-    approvals = {event.body.get("approval_id") for _, event in events}
-    requests = [await store.find_held(tenant, name) for name in approvals if isinstance(name, str)]
-    return {held.call_id for held in requests if held is not None} - {call_id}
+    record = {"call_id": with_store(store, erase), "erased": True}
+    render(record, lambda: ["The arguments are erased."], as_json=as_json)
 
 
 # Events as pages ---------------------------------------------------------------------------------
@@ -296,15 +307,15 @@ def _event_pages(events: Sequence[tuple[str, Event]]) -> Iterator[RenderableType
             yield line((one_line(caller.call_id), "bold"), *about)
         else:
             yield line(("(no call)", "bold"))
-        yield table(
+        rows = [
             (
                 f"{_time(event):%Y-%m-%d %H:%M:%S}",
                 _event_type(event, width=22),
-                one_line(event.decision),
-                one_line(_code(event)),
+                "  ".join(filter(None, (one_line(event.decision), _code(event)))),
             )
             for event in group
-        )
+        ]
+        yield table(rows, whole=2)
 
 
 def _call_page(
@@ -337,14 +348,14 @@ def _event_type(event: Event, width: int = 0) -> Text:
     return line((event.type.value.ljust(width), _EVENT_STYLES.get(event.type.value, "")))
 
 
+def _time(event: Event) -> datetime:
+    return datetime.fromtimestamp(event.occurred_at, UTC)
+
+
 def _code(event: Event) -> str:
     """Return the event's code, unless the decision says the same."""
     code = event.body.get("code")
-    return code if isinstance(code, str) and code != event.decision else ""
-
-
-def _time(event: Event) -> datetime:
-    return datetime.fromtimestamp(event.occurred_at, UTC)
+    return one_line(code) if isinstance(code, str) and code != event.decision else ""
 
 
 def _details(event: Event) -> str:
@@ -356,32 +367,28 @@ def _details(event: Event) -> str:
         values["gates"] = reasons
     if event.external_ref:
         values["external_ref"] = event.external_ref
-    parts = [f"{name} {_value(value)}" for name, value in values.items() if value]
+
+    def text(value: Any) -> str:
+        if isinstance(value, list | tuple):
+            return " ".join(map(text, value))
+        if isinstance(value, Mapping):
+            return " ".join(f"{name}={text(item)}" for name, item in value.items())
+        return str(value)
+
+    parts = [f"{name} {text(value)}" for name, value in values.items() if value]
     return one_line(", ".join(filter(None, (_code(event), *parts))))
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return " ".join(map(_value, value))
-    if isinstance(value, Mapping):
-        return " ".join(f"{name}={_value(item)}" for name, item in value.items())
-    return str(value)
 
 
 # Exporting ---------------------------------------------------------------------------------------
 
 
 @app.command("export")
+@with_groups
 def export(
+    search: EventSearch,
     form: Annotated[ExportFormat, Option("--format", help="Which format.")] = ExportFormat.JSONL,
     output: Annotated[Path | None, Option(metavar="FILE", help="File.  [default: stdout]")] = None,
     tenant: AllTenants = None,
-    call: Call = None,
-    run: Run = None,
-    tool: Tool = None,
-    types: Types = None,
-    since: Since = None,
-    until: Until = None,
     arguments: Annotated[
         bool, Option("--arguments", help="Add what was proposed (JSON Lines); goes on record.")
     ] = False,
@@ -396,27 +403,28 @@ def export(
     apostrophe in front.
     """
     from counterseal.audit.events import csv_head, csv_line, json_line
+    from counterseal.operations.auditor import note_export
 
-    is_csv = form is ExportFormat.CSV and not as_json
-    search, write = _search(call, run, tool, types, since, until), csv_line if is_csv else json_line
+    wanted, is_csv = search.filter(), form is ExportFormat.CSV and not as_json
     if arguments and is_csv:
         fail("--arguments works with --format jsonl only.")
     progress = Progress()
 
     async def write_all(opened: Store) -> int:
         count = 0
-        reader = await _argument_reader(opened, call, by, keys) if arguments else None
+        vault = load_keys(keys).vault() if arguments else None
         with _output(output) as out:
             out.write(csv_head() if is_csv else "")
             for name in [tenant] if tenant is not None else await opened.tenants():
-                if reader is not None:
-                    await reader.note(name)
-                narrowed = await _of_call(opened, name, search)
-                async for page in _pages(opened, name, narrowed):
-                    if reader is None:
-                        out.writelines(write(*event) for event in page)
-                    else:
-                        out.writelines([await reader.line(name, *event) for event in page])
+                if vault is not None:
+                    which = {"by": by or user_name("--by"), "calls": search.call or "*"}
+                    await note_export(opened, name, **which, now=time.time())
+                async for page in _pages(opened, name, wanted, search.call):
+                    for event in page:
+                        if vault is not None:
+                            out.write(await _line_with_arguments(opened, vault, name, *event))
+                        else:
+                            out.write(csv_line(*event) if is_csv else json_line(*event))
                     count += len(page)
                     progress.show(f"{count:,} events")
         return count
@@ -427,40 +435,19 @@ def export(
         note(f"{counted(count, 'event')} written to {output}.")
 
 
-class _ArgumentReader:
-    """Adds the arguments of calls to exported events. Who exports them is recorded first."""
+async def _line_with_arguments(
+    store: Store, vault: Vault, tenant: str, event_id: str, event: Event
+) -> str:
+    from counterseal.operations.auditor import NotKeptError, open_capture
 
-    def __init__(self, store: Store, vault: Vault, by: str, calls: str) -> None:
-        self._store = store
-        self._vault = vault
-        self._by = by
-        self._calls = calls
-
-    async def note(self, tenant: str) -> None:
-        import time
-
-        from counterseal.operations.auditor import note_export
-
-        now = time.time()
-        await note_export(self._store, tenant, by=self._by, calls=self._calls, now=now)
-
-    async def line(self, tenant: str, event_id: str, event: Event) -> str:
-        from counterseal.operations.auditor import NotKeptError, open_capture
-
-        record = event.record(event_id)
-        if "captured" in event.body:
-            try:
-                capture = await open_capture(self._store, self._vault, tenant, event)
-                record["arguments"] = capture._asdict()
-            except NotKeptError as error:
-                record["arguments"] = {"not_kept": str(error)}
-        return json.dumps(record, ensure_ascii=False) + "\n"
-
-
-async def _argument_reader(
-    store: Store, call: str | None, by: str | None, keys: Path | None
-) -> _ArgumentReader:
-    return _ArgumentReader(store, load_keys(keys).vault(), by or user_name("--by"), call or "*")
+    record = event.record(event_id)
+    if "captured" in event.body:
+        try:
+            capture = await open_capture(store, vault, tenant, event)
+            record["arguments"] = capture._asdict()
+        except NotKeptError as error:
+            record["arguments"] = {"not_kept": str(error)}
+    return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 @contextmanager
@@ -471,20 +458,21 @@ def _output(file: Path | None) -> Iterator[IO[str]]:
         return
     part = file.with_name(f"{file.name}.part")
     part.unlink(missing_ok=True)
-    with open(part, "x", encoding="utf-8", newline="", opener=_private) as out:
+
+    def opener(path: str, flags: int) -> int:
+        return os.open(path, flags, 0o600)  # only its owner may read what tenants did
+
+    with open(part, "x", encoding="utf-8", newline="", opener=opener) as out:
         yield out
     part.replace(file)
 
 
-def _private(path: str, flags: int) -> int:
-    """Create a file that only its owner can read, because an export has what tenants did."""
-    return os.open(path, flags, 0o600)
-
-
 async def _pages(
-    store: Store, tenant: str, search: EventFilter, limit: int | None = None
+    store: Store, tenant: str, search: EventFilter, call: str | None, limit: int | None = None
 ) -> AsyncIterator[Sequence[tuple[str, Event]]]:
     """Yield the events of a search, at most PAGE at a time."""
+    if call is not None:
+        search = search._replace(call_id=await _call_id(store, tenant, call))
     left = limit
     while left is None or left > 0:
         size = PAGE if left is None else min(PAGE, left)
@@ -495,42 +483,6 @@ async def _pages(
             return
         search = search._replace(after=page[-1][0])
         left = None if left is None else left - len(page)
-
-
-def _search(
-    call: str | None = None,
-    run: str | None = None,
-    tool: str | None = None,
-    types: Sequence[str] | None = None,
-    since: str | None = None,
-    until: str | None = None,
-) -> EventFilter:
-    import time
-
-    from counterseal.ledger.requests import EventFilter
-
-    now = time.time()
-    return EventFilter(
-        call_id=call,
-        run_id=run,
-        tool=tool,
-        types=_known_types(types) if types else None,
-        since=None if since is None else moment("--since", since, now),
-        until=None if until is None else moment("--until", until, now),
-    )
-
-
-def _known_types(given: Sequence[str]) -> Sequence[str]:
-    from difflib import get_close_matches
-
-    from counterseal.audit import EventType
-
-    known = [kind.value for kind in EventType]
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known) or known
-            fail(f"Unknown event type {name!r}.", f"Did you mean {', '.join(near)}?")
-    return given
 
 
 # Sealing -----------------------------------------------------------------------------------------
@@ -548,8 +500,6 @@ def seal(
     With --json it prints the receipt of each tenant's latest checkpoint. Keep the receipts outside
     of the store, and give them to `counterseal audit verify --receipts`.
     """
-    import time
-
     from counterseal.audit.chain import receipt
     from counterseal.operations.auditor import seal_store
 
@@ -613,11 +563,15 @@ def verify(
     progress.done()
     ok = all(report.ok for report in reports)
     record = {"ok": ok, "tenants": [report.record() for report in reports]}
-    render(
-        record, lambda: [line for report in reports for line in _report(report)], as_json=as_json
-    )
-    if not as_json:
-        _note_unsealed(reports)
+    render(record, lambda: (text for one in reports for text in _report(one)), as_json=as_json)
+    for report in [] if as_json else reports:
+        if report.events and not report.checkpoints:
+            note(
+                f"{report.tenant}: nothing is sealed, so everything could have been rewritten with"
+                " write access to the store. Seal it with `counterseal audit seal`."
+            )
+    if not reports and not as_json:
+        note("The store has no events yet.")
     if not ok:
         raise typer.Exit(1)
 
@@ -643,38 +597,20 @@ def _report(report: Report) -> Iterator[str]:
     """Yield a line about a tenant, and a line for each finding."""
     segments = counted(report.segments, "segment")
     verdict = "intact" if report.ok else counted(report.found, "finding")
-    start = f"{one_line(report.tenant)}: {counted(report.events, 'event')} in {segments}: {verdict}"
-    yield f"{start}; {_sealed_share(report)}"
-    for finding in report.findings:
-        yield f"  {finding.kind}: {_place(finding)}{one_line(finding.message)}"
-    if report.found > len(report.findings):
-        yield f"  … and {report.found - len(report.findings):,} more"
-
-
-def _note_unsealed(reports: Sequence[Report]) -> None:
-    for report in reports:
-        if report.events and not report.checkpoints:
-            note(
-                f"{report.tenant}: nothing is sealed, so everything could have been rewritten with"
-                " write access to the store. Seal it with `counterseal audit seal`."
-            )
-    if not reports:
-        note("The store has no events yet.")
-
-
-def _sealed_share(report: Report) -> str:
     parts = [f"{report.unsealed:,} unsealed"]
     if report.sealed:
         parts.insert(0, f"{report.sealed:,} sealed by {counted(report.checkpoints, 'checkpoint')}")
     if report.erased:
         unsealed = f" ({report.erased_unsealed:,} of them unsealed)"
         parts.append(f"{report.erased:,} erased{unsealed if report.erased_unsealed else ''}")
-    return ", ".join(parts)
-
-
-def _place(finding: AuditFinding) -> str:
-    parts = [finding.event_id] if finding.event_id else []
-    if finding.segment is not None:
-        place = "" if finding.place is None else f", place {finding.place}"
-        parts.append(f"(segment {finding.segment}{place})")
-    return f"{one_line(' '.join(parts))}: " if parts else ""
+    start = f"{one_line(report.tenant)}: {counted(report.events, 'event')} in {segments}: {verdict}"
+    yield f"{start}; {', '.join(parts)}"
+    for finding in report.findings:
+        where = finding.event_id or ""
+        if finding.segment is not None:
+            place = "" if finding.place is None else f", place {finding.place}"
+            where += f" (segment {finding.segment}{place})"
+        subject = f"{one_line(where)}: " if where else ""
+        yield f"  {finding.kind}: {subject}{one_line(finding.message)}"
+    if report.found > len(report.findings):
+        yield f"  … and {report.found - len(report.findings):,} more"

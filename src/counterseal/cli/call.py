@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from typer import Argument, Option
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from counterseal.call.call import Preview
-    from counterseal.config import Settings
     from counterseal.execution.attempt import Progress as ToolProgress
-    from counterseal.gates.base import Decision, TimedDecision
+    from counterseal.gates.base import TimedDecision
     from counterseal.observation import Observation
     from counterseal.proposal import Principal, Proposal
     from counterseal.runtime import Runtime
@@ -101,6 +100,7 @@ def call(
     settings = project_settings()
     if agent is None:
         fail_without_agent(settings)
+    from counterseal.config import pinned_contracts
     from counterseal.proposal import Proposal
 
     overrides = {"tenant": tenant, "user": user, "roles": roles, "scopes": scopes}
@@ -109,23 +109,14 @@ def call(
     runtime = open_project(settings)
     if plan:
         _preview(runtime, proposal, principal, as_json=as_json)
-    else:
-        _fail_for_upstream(settings, tool)
-        _call(runtime, proposal, principal, timeout, as_json=as_json)
-
-
-def _fail_for_upstream(settings: Settings, tool: str) -> None:
-    """End the command if the tool is an upstream's: only the gateway is connected to those."""
-    if not settings.upstreams:
         return
-    from counterseal.config import pinned_contracts
-
-    for server, contracts in pinned_contracts(settings).items():
+    for server, contracts in pinned_contracts(settings).items() if settings.upstreams else ():
         if any(contract.name == tool for contract in contracts):
             fail(
                 f"{tool} is a tool of the upstream {server}, which only the gateway calls.",
                 "Start `counterseal serve` and call it there; `--plan` asks the gates here.",
             )
+    _call(runtime, proposal, principal, timeout, as_json=as_json)
 
 
 def _read(arguments: str) -> str | bytes:
@@ -151,11 +142,13 @@ def _call(
 ) -> None:
     import asyncio
 
+    def show(progress: ToolProgress) -> None:
+        total = "" if progress.total is None else f" of {progress.total:g}"
+        note(one_line(f"{progress.done:g}{total} {progress.message}"))
+
     async def submit() -> Observation:
         async with runtime:
-            return await runtime.submit(
-                proposal, principal, timeout=timeout, progress=_note_progress
-            )
+            return await runtime.submit(proposal, principal, timeout=timeout, progress=show)
 
     with log_tool_failures():
         observation = asyncio.run(submit())
@@ -164,14 +157,10 @@ def _call(
         raise typer.Exit(HELD if observation.code == "CONFIRMATION_MISSING" else REFUSED)
 
 
-def _note_progress(report: ToolProgress) -> None:
-    """Print on stderr how far the tool is."""
-    total = "" if report.total is None else f" of {report.total:g}"
-    note(one_line(f"{report.done:g}{total} {report.message}"))
-
-
 def _preview(runtime: Runtime, proposal: Proposal, principal: Principal, *, as_json: bool) -> None:
     import asyncio
+
+    from counterseal.canonical import thaw
 
     async def ask_gates() -> Preview:
         async with runtime:
@@ -179,25 +168,43 @@ def _preview(runtime: Runtime, proposal: Proposal, principal: Principal, *, as_j
 
     with log_tool_failures():
         preview = asyncio.run(ask_gates())
-    record, tool = _preview_record(preview, proposal.tool), proposal.tool
-    render(record, lambda: _preview_page(preview, tool, principal), as_json=as_json)
-    if preview.verdict != "allow":
-        raise typer.Exit(HELD if preview.verdict == "require_approval" else REFUSED)
-
-
-def _preview_record(preview: Preview, tool: str) -> dict[str, Any]:
-    from counterseal.canonical import thaw
-
-    return {
-        "tool": tool,
+    held = preview.verdict == "require_approval"
+    needed = max([1, *(one.decision.approvers or 0 for one in preview.decisions)]) if held else 0
+    outlook = "would execute"
+    if held:
+        people = "person" if needed == 1 else "people"
+        outlook = f"would be held for approval by {needed} {people}"
+    elif preview.verdict != "allow":
+        outlook = f"would be refused by {preview.decisions[-1].decision.gate}"
+    record = {
+        "tool": proposal.tool,
         "verdict": preview.verdict,
-        "outlook": _outlook(preview),
+        "outlook": outlook,
         "code": preview.code,
         "reason": preview.reason,
-        "approvers": _approvers(preview),
+        "approvers": needed,
         "arguments": thaw(preview.arguments),
         "decisions": [timed.record() for timed in preview.decisions],
     }
+
+    def page() -> Iterator[RenderableType]:
+        yield title_line(proposal.tool, "", principal)
+        yield ""
+        yield _timeline(preview.decisions)
+        if preview.verdict == "deny":
+            for error in preview.decisions[-1].decision.field_errors:
+                yield line(f"  - {one_line(error.field or 'the call')}: {one_line(error.message)}")
+        else:
+            yield heading("The tool would get")
+            yield paragraph(json.dumps(record["arguments"], ensure_ascii=False))
+        yield ""
+        code = f"  {preview.code}" if preview.code else ""
+        yield line((outlook, f"bold {_MARKS[preview.verdict][2]}"), code)
+        yield line(("Nothing was executed.", "dim"))
+
+    render(record, page, as_json=as_json)
+    if preview.verdict != "allow":
+        raise typer.Exit(HELD if held else REFUSED)
 
 
 # Pages -------------------------------------------------------------------------------------------
@@ -205,12 +212,19 @@ def _preview_record(preview: Preview, tool: str) -> dict[str, Any]:
 
 def _call_page(observation: Observation, principal: Principal) -> Iterator[RenderableType]:
     """Yield the gates' decisions, what the agent reads, and the code."""
+    from counterseal.gates import GATES
     from counterseal.gates.base import TimedDecision
 
     yield title_line(observation.tool, observation.version, principal)
     yield ""
     decisions = [one for one in observation.decisions if isinstance(one, TimedDecision)]
-    yield _timeline(decisions, _execution(observation, decisions))
+    if sum(timed.decision.verdict == "allow" for timed in decisions) < len(GATES):
+        last = (_mark(None, "execution"), "", "", line(("not executed", "dim")))
+    else:
+        failure = observation.errors[0].message if observation.errors and not observation.ok else ""
+        mark = _mark("allow" if observation.ok else "deny", "execution")
+        last = (mark, "", "", line(one_line(failure)))
+    yield _timeline(decisions, last)
     yield heading("The agent reads")
     yield from (paragraph(text) for text in observation.for_model().splitlines())
     yield ""
@@ -220,78 +234,25 @@ def _call_page(observation: Observation, principal: Principal) -> Iterator[Rende
     yield line((observation.code.value, f"bold {style}"), next_action)
 
 
-def _preview_page(preview: Preview, tool: str, principal: Principal) -> Iterator[RenderableType]:
-    """Yield the gates' decisions, the arguments that the tool would get, and the outlook."""
-    from counterseal.canonical import thaw
-
-    yield title_line(tool, "", principal)
-    yield ""
-    yield _timeline(preview.decisions)
-    if preview.verdict == "deny":
-        for error in preview.decisions[-1].decision.field_errors:
-            yield line(f"  - {one_line(error.field or 'the call')}: {one_line(error.message)}")
-    else:
-        yield heading("The tool would get")
-        yield paragraph(json.dumps(thaw(preview.arguments), ensure_ascii=False))
-    yield ""
-    code = f"  {preview.code}" if preview.code else ""
-    yield line((_outlook(preview), f"bold {_MARKS[preview.verdict][2]}"), code)
-    yield line(("Nothing was executed.", "dim"))
-
-
-def _outlook(preview: Preview) -> str:
-    """Return what would happen to the call, in a few words."""
-    if preview.verdict == "allow":
-        return "would execute"
-    if preview.verdict == "require_approval":
-        number = _approvers(preview)
-        return f"would be held for approval by {number} {'person' if number == 1 else 'people'}"
-    return f"would be refused by {preview.decisions[-1].decision.gate}"
-
-
-def _approvers(preview: Preview) -> int:
-    if preview.verdict != "require_approval":
-        return 0
-    return max([1, *(timed.decision.approvers or 0 for timed in preview.decisions)])
-
-
 def _timeline(decisions: Sequence[TimedDecision], *more: Sequence[str | Text]) -> RenderableType:
+    """Return a row for each gate: how long it took, the rule that decided, and the reason."""
     from counterseal.gates import GATES
 
     by_gate = {timed.decision.gate: timed for timed in decisions}
-    rows = [_gate_row(gate.name, by_gate.get(gate.name)) for gate in GATES]
+    rows: list[Sequence[str | Text]] = []
+    for gate in GATES:
+        timed = by_gate.get(gate.name)
+        if timed is None:
+            rows.append((_mark(None, gate.name), "", "", line(("not asked", "dim"))))
+            continue
+        decision, time = timed.decision, line((f"{timed.nanoseconds / 1000:>6.1f}", "dim"))
+        # The rule's name has a column of its own.
+        warnings = (warning.removesuffix(f" ({decision.rule})") for warning in decision.warnings)
+        reason = one_line(" ".join(filter(None, (decision.reason, *warnings))))
+        why = line((reason, "dim" if decision.verdict == "allow" else ""))
+        rows.append((_mark(decision.verdict, gate.name), time, one_line(decision.rule or ""), why))
     unit = "µs" if can_show("µ") else "us"
     return table([*rows, *more], titles=("Gate", f"{unit:>6}", "Rule", "Reason"))
-
-
-def _gate_row(gate: str, timed: TimedDecision | None) -> Sequence[str | Text]:
-    if timed is None:
-        return _mark(None, gate), "", "", line(("not asked", "dim"))
-    decision = timed.decision
-    return (
-        _mark(decision.verdict, gate),
-        line((f"{timed.nanoseconds / 1000:>6.1f}", "dim")),
-        one_line(decision.rule or ""),
-        line((_reason(decision), "dim" if decision.verdict == "allow" else "")),
-    )
-
-
-def _reason(decision: Decision) -> str:
-    """Return the reason and the warnings, without the rule's name, which has its own column."""
-    warnings = (warning.removesuffix(f" ({decision.rule})") for warning in decision.warnings)
-    return one_line(" ".join(filter(None, (decision.reason, *warnings))))
-
-
-def _execution(
-    observation: Observation, decisions: Sequence[TimedDecision]
-) -> Sequence[str | Text]:
-    """Return the last row of the timeline: whether the tool ran, and how it failed."""
-    from counterseal.gates import GATES
-
-    if sum(timed.decision.verdict == "allow" for timed in decisions) < len(GATES):
-        return _mark(None, "execution"), "", "", line(("not executed", "dim"))
-    failure = observation.errors[0].message if observation.errors and not observation.ok else ""
-    return _mark("allow" if observation.ok else "deny", "execution"), "", "", one_line(failure)
 
 
 def _mark(verdict: str | None, gate: str) -> Text:

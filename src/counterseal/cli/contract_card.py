@@ -11,13 +11,12 @@ from counterseal.cli.render import counted, fields, heading, line, one_line, par
 from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, Then
 from counterseal.contract.effects import EFFECTS, RISKS, Approval
 from counterseal.contract.invariants import DROP_STEP, Invariant, code_name
-from counterseal.contract.model import Contract, LifecycleStatus, OnUnknown
+from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.money import millionths, money_text
-from counterseal.contract.schemas import Parameter, parameters
+from counterseal.contract.schemas import parameters
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
 _UNKNOWN = {
     OnUnknown.RETRY_SAME_KEY: "retried with the same key",
@@ -28,27 +27,9 @@ _UNKNOWN = {
 
 def card(contract: Contract, *, place: str, others: Sequence[str] = ()) -> Iterator[RenderableType]:
     """Yield the card. `place` is the contract's file and line, `others` its other versions."""
-    yield line((safe(contract.name), "bold"), " ", (safe(contract.version), "dim"))
-    yield from _purpose(contract)
-    yield heading("What it may do")
-    yield fields(_posture(contract).items())
-    yield from _schema("Input", contract.affordance.input_schema)
-    yield from _schema("Output", contract.affordance.output_schema)
-    yield from _rules(contract)
-    yield from _examples(contract)
-    yield from _injected(contract)
-    yield heading("Limits and security")
-    yield fields(_limits(contract))
-    yield heading("When it fails")
-    yield fields(_failures(contract))
-    yield heading("Record")
-    yield fields(_record(contract, place, others))
-    yield paragraph(contract.hash, style="dim")
-
-
-def _purpose(contract: Contract) -> Iterator[RenderableType]:
-    affordance = contract.affordance
+    affordance, life = contract.affordance, contract.identity.lifecycle
     described, usage = affordance.model_description.strip(), contract.usage.strip()
+    yield line((safe(contract.name), "bold"), " ", (safe(contract.version), "dim"))
     yield paragraph(described, indent=0)
     yield fields(
         [
@@ -57,66 +38,85 @@ def _purpose(contract: Contract) -> Iterator[RenderableType]:
             ("Not for", "; ".join(affordance.forbidden_use_cases)),
         ]
     )
+    yield heading("What it may do")
+    yield fields(_posture(contract))
+    yield from _schema("Input", affordance.input_schema)
+    yield from _schema("Output", affordance.output_schema)
+    if contract.invariants:
+        yield heading("Rules")
+        rows = [(rule.id, _otherwise(rule), one_line(rule.rule)) for rule in contract.invariants]
+        yield table(rows, titles=("Id", "Otherwise", "Rule"))
+    if affordance.examples:
+        yield heading("Examples")
+    for example in affordance.examples:
+        yield paragraph(one_line(example.description))
+        yield paragraph(_json(example.arguments), style="dim", indent=4)
+    yield from _injected(contract)
+    yield heading("Limits and security")
+    yield fields(_limits(contract))
+    yield heading("When it fails")
+    yield fields(_failures(contract))
+    yield heading("Record")
+    ends = f"ends on {life.sunset_date}" if life.sunset_date else ""
+    instead = f"use {life.replacement}" if life.replacement else ""
+    yield fields(
+        [
+            ("Owner", contract.identity.owner),
+            ("Version", contract.version),
+            ("Other versions", ", ".join(others)),
+            ("Lifecycle", ", ".join(filter(None, (life.status.value, ends, instead)))),
+            ("Declared in", place),
+        ]
+    )
+    yield paragraph(contract.hash, style="dim")
 
 
-def _posture(contract: Contract) -> dict[str, str]:
-    """Return what follows from effect and risk class, with this contract's overrides."""
-    effect = contract.effect
+def _posture(contract: Contract) -> Iterator[tuple[str, str]]:
+    """Yield what follows from effect and risk class, with this contract's overrides."""
+    effect, floor, key = contract.effect, RISKS[contract.risk_floor], contract.idempotency
     disclosure = EFFECTS[effect].disclosure.partition(". ")[0].rstrip(".") if effect else ""
-    return {
-        "Effect": f"{effect}: {disclosure}" if effect else "not declared",
-        "Risk class": _risk(contract),
-        "Consequence": contract.consequence or "",
-        "Key": _key(contract),
-        "Approval": _approval(contract),
-        "Approved how": "; ".join(approval_terms(contract.approval)) if contract.approval else "",
-        "Verification": _verification(contract),
-        "Then expected": _template(contract.expected),
-        "Budget": _budget(contract),
-        "Output is": f"{contract.trust}",
-        "Audit": "required" if _audited(contract) else "not required",
-        "Reads kept": "" if contract.keep_reads is None else contract.keep_reads.value,
-        "Arguments kept": _days(contract.keep_arguments_days),
-        "Semantics": contract.transactional.semantics.value,
-        "Undone by": contract.transactional.compensation_tool or "",
-        "Undone with": _template(contract.compensation),
-    }
-
-
-def _risk(contract: Contract) -> str:
-    if contract.risk == contract.risk_floor:
-        return str(contract.risk)
+    yield "Effect", f"{effect}: {disclosure}" if effect else "not declared"
     reason = one_line(contract.risk_justification or "no reason is given")
     judged = f"judged as {contract.risk_floor} until an operator accepts the lower class"
-    return f"{contract.risk} ({reason}); {judged}"
-
-
-def _audited(contract: Contract) -> bool:
-    return contract.observability.audit_required or RISKS[contract.risk_floor].audit
-
-
-def _key(contract: Contract) -> str:
-    key = contract.idempotency
-    if not key.required:
-        return "not needed"
-    parts = ["required"]
-    if contract.business_key:
-        parts.append(f"made of {', '.join(contract.business_key)}")
-    if key.ttl_seconds:
-        parts.append(f"remembered for {_seconds(key.ttl_seconds)}")
-    if contract.repeatable:
-        parts.append("the same arguments may be meant twice")
-    return "; ".join(parts)
-
-
-def _approval(contract: Contract) -> str:
-    usual = RISKS[contract.risk_floor].approval
+    lowered = "" if contract.risk == contract.risk_floor else f" ({reason}); {judged}"
+    yield "Risk class", f"{contract.risk}{lowered}"
+    yield "Consequence", contract.consequence or ""
+    parts = [
+        "required",
+        f"made of {', '.join(contract.business_key)}" if contract.business_key else "",
+        f"remembered for {_seconds(key.ttl_seconds)}" if key.ttl_seconds else "",
+        "the same arguments may be meant twice" if contract.repeatable else "",
+    ]
+    yield "Key", "; ".join(filter(None, parts)) if key.required else "not needed"
+    usual = floor.approval
     approvers = max(contract.approvers, usual.approvers)
-    if not approvers:
-        return usual.value if usual is Approval.CONDITIONAL else "none"
-    if approvers == usual.approvers:
-        return f"{usual.value}, for each call"
-    return f"{counted(approvers, 'approver')}, for each call"
+    people = usual.value if approvers == usual.approvers else counted(approvers, "approver")
+    unasked = usual.value if usual is Approval.CONDITIONAL else "none"
+    yield "Approval", f"{people}, for each call" if approvers else unasked
+    if contract.approval:
+        yield "Approved how", "; ".join(approval_terms(contract.approval))
+    later = f"{_seconds(contract.verify_after)} " if contract.verify_after else ""
+    verified = contract.transactional.post_action_verification_required
+    yield "Verification", f"{later}after each call" if verified else "none"
+    yield "Then expected", _json(contract.expected)
+    calls = f"{counted(contract.budget, 'call')} a run{'' if contract.budget else ' until granted'}"
+    yield "Budget", calls if contract.exposed else "never exposed to an agent"
+    yield "Output is", f"{contract.trust}"
+    audited = contract.observability.audit_required or floor.audit
+    yield "Audit", "required" if audited else "not required"
+    yield "Reads kept", "" if contract.keep_reads is None else contract.keep_reads.value
+    if contract.keep_arguments_days is not None:
+        days = contract.keep_arguments_days
+        yield "Arguments kept", counted(days, "day") if days else "not at all"
+    yield "Semantics", contract.transactional.semantics.value
+    yield "Undone by", contract.transactional.compensation_tool or ""
+    yield "Undone with", _json(contract.compensation)
+
+
+def _otherwise(rule: Invariant) -> str:
+    if rule.correct is None:
+        return "approved by a person" if rule.asks else "rejected"
+    return "step dropped" if rule.correct is DROP_STEP else "corrected"
 
 
 def approval_terms(terms: ApprovalTerms) -> Iterator[str]:
@@ -138,72 +138,23 @@ def approval_terms(terms: ApprovalTerms) -> Iterator[str]:
         yield f"accountable is {terms.accountable_owner}"
 
 
-def _verification(contract: Contract) -> str:
-    if not contract.transactional.post_action_verification_required:
-        return "none"
-    later = f"{_seconds(contract.verify_after)} " if contract.verify_after else ""
-    return f"{later}after each call"
-
-
-def _template(template: Mapping[str, Any] | None) -> str:
-    return "" if template is None else json.dumps(thaw(template), ensure_ascii=False)
-
-
-def _days(days: int | None) -> str:
-    if days is None:
-        return ""
-    return counted(days, "day") if days else "not at all"
-
-
-def _budget(contract: Contract) -> str:
-    if not contract.exposed:
-        return "never exposed to an agent"
-    calls = f"{counted(contract.budget, 'call')} a run"
-    return calls if contract.budget else f"{calls} until granted"
+def _json(value: Mapping[str, Any] | None) -> str:
+    return "" if value is None else json.dumps(thaw(value), ensure_ascii=False)
 
 
 def _schema(title: str, schema: Mapping[str, Any]) -> Iterator[RenderableType]:
-    rows = parameters(schema)
+    rows = []
+    for row in parameters(schema):
+        description, bounds = one_line(row.description), one_line(row.bounds)
+        between = "\n" if description and bounds else ""
+        about = line(description, between, (bounds, "dim"))
+        rows.append((row.name, row.type, "yes" if row.required else "no", about))
     yield heading(title)
-    if not rows:
-        yield paragraph(
-            "any object" if schema.get("additionalProperties") is not False else "nothing"
-        )
-        return
-    yield table(
-        [(row.name, row.type, "yes" if row.required else "no", _described(row)) for row in rows],
-        titles=("Name", "Type", "Required", "Description"),
-    )
-
-
-def _described(row: Parameter) -> Text:
-    description, bounds = one_line(row.description), one_line(row.bounds)
-    between = "\n" if description and bounds else ""
-    return line(description, between, (bounds, "dim"))
-
-
-def _rules(contract: Contract) -> Iterator[RenderableType]:
-    """Yield each rule, and what happens to a call that breaks it."""
-    if contract.invariants:
-        yield heading("Rules")
-        rows = [(rule.id, _otherwise(rule), one_line(rule.rule)) for rule in contract.invariants]
-        yield table(rows, titles=("Id", "Otherwise", "Rule"))
-
-
-def _otherwise(rule: Invariant) -> str:
-    if rule.correct is None:
-        return "approved by a person" if rule.asks else "rejected"
-    return "step dropped" if rule.correct is DROP_STEP else "corrected"
-
-
-def _examples(contract: Contract) -> Iterator[RenderableType]:
-    if contract.affordance.examples:
-        yield heading("Examples")
-    for example in contract.affordance.examples:
-        yield paragraph(one_line(example.description))
-        yield paragraph(
-            json.dumps(thaw(example.arguments), ensure_ascii=False), style="dim", indent=4
-        )
+    if rows:
+        yield table(rows, titles=("Name", "Type", "Required", "Description"))
+    else:
+        closed = schema.get("additionalProperties") is False
+        yield paragraph("nothing" if closed else "any object")
 
 
 def _injected(contract: Contract) -> Iterator[RenderableType]:
@@ -277,23 +228,6 @@ def _failures(contract: Contract) -> list[tuple[str, str]]:
 
 def _hook(hook: Any) -> str:
     return code_name(hook) if callable(hook) else hook or ""
-
-
-def _record(contract: Contract, place: str, others: Sequence[str]) -> list[tuple[str, str]]:
-    life = contract.identity.lifecycle
-    parts: list[str] = [life.status.value]
-    if life.sunset_date:
-        parts.append(f"ends on {life.sunset_date}")
-    if life.replacement:
-        parts.append(f"use {life.replacement}")
-    active = life.status is LifecycleStatus.ACTIVE and len(parts) == 1
-    return [
-        ("Owner", contract.identity.owner),
-        ("Version", contract.version),
-        ("Other versions", ", ".join(others)),
-        ("Lifecycle", "active" if active else ", ".join(parts)),
-        ("Declared in", place),
-    ]
 
 
 def _seconds(seconds: float) -> str:

@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -77,61 +76,60 @@ def diff(
     is accepted. Exits with 1 if a tool is not accepted or an upstream is unreachable.
     """
     require_packages("mcp")
-    from counterseal.contract.sources.mcp.lock import Lock
-
     settings = project_settings()
-    names = _upstreams(settings, server)
-    with errors_end_the_command("nothing was compared"):
-        lock = Lock.load(settings.lock_path())
-    listings = list_upstreams(settings, names)
-    findings = _compare(lock, listings, settings, server, tool)
+    listings, findings = _compare(settings, server, tool)
     if not listings and not findings:
         note("The project has no upstreams. Add one with `counterseal import URL|COMMAND`.")
     hidden, faults = _hidden_tools(settings, listings, findings)
     hidden = [] if tool else hidden
     shown = [finding for finding in findings if finding not in hidden]
+    waiting = [finding for finding in shown if finding.state.value in _WAITING]
     if not as_json:
         _print_findings(listings, shown, hidden)
-    accepted = [finding for finding in shown if accept and finding.state.value in _WAITING]
+    accepted = waiting if accept else []
     forgotten = [finding for finding in findings if forget and finding.state.value == "gone"]
     if accepted or forgotten:
-        _confirm(len(accepted), len(forgotten), yes=yes)
-        _write(settings, accepted, forgotten, by or user_name("--by"))
-    left = [
-        finding for finding in shown if finding.state.value in _WAITING and finding not in accepted
-    ]
+        _write(settings, accepted, forgotten, by, yes=yes)
     if as_json:
-        print_json(_record(listings, shown, hidden, accepted, forgotten))
-    else:
-        _print_summary(settings, accepted, forgotten, left)
+        print_json(_record(listings, shown, hidden=hidden, accepted=accepted, forgotten=forgotten))
+    elif accepted or forgotten:
+        counts = ((len(accepted), "accepted"), (len(forgotten), "forgotten"))
+        done = ", ".join(f"{count} {word}" for count, word in counts if count)
+        print(safe(f"{done} in {settings.lock_path().name}."))
+    left = bool(waiting) and not accept
+    if left and not as_json:
+        note("Accept what you have read: counterseal diff SERVER [TOOL] --accept")
     _note_trouble(listings, faults)
     if left or any(listing.error for listing in listings):
         raise typer.Exit(1)
 
 
-# Comparing ---------------------------------------------------------------------------------------
+def _note_trouble(listings: Sequence[Listing], faults: Sequence[str]) -> None:
+    for fault in faults:
+        note(one_line(fault))
+    for listing in listings:
+        for one in listing.unusable:
+            note(f"{listing.server}: {one['tool']} is never offered: {one['why']}")
+        if listing.error:
+            note(f"{listing.server}: unreachable: {listing.error}")
 
 
-def _upstreams(settings: Settings, server: str | None) -> list[str]:
-    if server is None:
-        return list(settings.upstreams)
-    if server not in settings.upstreams:
+def _compare(
+    settings: Settings, server: str | None, tool: str | None
+) -> tuple[list[Listing], list[LockFinding]]:
+    """Return what the upstreams list, and a finding for each tool of those that answered."""
+    from counterseal.contract.sources.mcp.lock import Lock
+
+    if server is not None and server not in settings.upstreams:
         known = ", ".join(settings.upstreams) or "none yet"
         fail(
             f"There is no upstream {server!r} in {settings.file.name}.",
             f"Its upstreams: {known}. `counterseal import` prints the entry for a new one.",
         )
-    return [server]
 
-
-def _compare(
-    lock: Lock,
-    listings: Sequence[Listing],
-    settings: Settings,
-    server: str | None,
-    tool: str | None,
-) -> list[LockFinding]:
-    """Return a finding for each tool of the upstreams that answered."""
+    with errors_end_the_command("nothing was compared"):
+        lock = Lock.load(settings.lock_path())
+    listings = list_upstreams(settings, settings.upstreams if server is None else [server])
     findings: list[LockFinding] = []
     for listing in listings:
         if not listing.error:
@@ -140,11 +138,11 @@ def _compare(
         for name in sorted(set(lock.servers) - set(settings.upstreams)):
             findings += lock.compare(name, ())
     if tool is None:
-        return findings
+        return listings, findings
     named = [finding for finding in findings if finding.tool == tool]
     if not named and not any(listing.error for listing in listings):
         fail(f"{server} has no tool {tool!r}, and none is pinned under that name.")
-    return named
+    return listings, named
 
 
 def _hidden_tools(
@@ -172,30 +170,28 @@ def _hidden_tools(
     return hidden, faults
 
 
-# Accepting ---------------------------------------------------------------------------------------
-
-
-def _confirm(accepted: int, forgotten: int, *, yes: bool) -> None:
-    parts = [
-        f"accept {counted(accepted, 'definition')}" if accepted else "",
-        f"forget {counted(forgotten, 'pin')}" if forgotten else "",
-    ]
-    question = " and ".join(filter(None, parts))
-    if not yes:
-        typer.confirm(f"{question[:1].upper()}{question[1:]}?", abort=True, err=True)
-
-
 def _write(
-    settings: Settings, accepted: Sequence[LockFinding], forgotten: Sequence[LockFinding], by: str
+    settings: Settings,
+    accepted: Sequence[LockFinding],
+    forgotten: Sequence[LockFinding],
+    by: str | None,
+    *,
+    yes: bool,
 ) -> None:
+    """Ask, and change the lock."""
     from counterseal.contract.sources.mcp.lock import Lock
 
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    accepts = f"accept {counted(len(accepted), 'definition')}" if accepted else ""
+    forgets = f"forget {counted(len(forgotten), 'pin')}" if forgotten else ""
+    if not yes:
+        question = " and ".join(filter(None, (accepts, forgets)))
+        typer.confirm(f"{question[:1].upper()}{question[1:]}?", abort=True, err=True)
+    who, now = by or user_name("--by"), datetime.now(UTC).isoformat(timespec="seconds")
 
     def change(lock: Lock) -> Lock:
         for finding in accepted:
             if finding.definition is not None:
-                lock = lock.accept(finding.server, finding.definition, by=by, at=now)
+                lock = lock.accept(finding.server, finding.definition, by=who, at=now)
         for finding in forgotten:
             # Another person may have accepted it again since it was compared.
             if lock.pin(finding.server, finding.tool) == finding.pin:
@@ -206,43 +202,22 @@ def _write(
         Lock.update(settings.lock_path(), change)
 
 
-def _print_summary(
-    settings: Settings,
-    accepted: Sequence[LockFinding],
-    forgotten: Sequence[LockFinding],
-    left: Sequence[LockFinding],
-) -> None:
-    counts = ((len(accepted), "accepted"), (len(forgotten), "forgotten"))
-    done = ", ".join(f"{count} {word}" for count, word in counts if count)
-    if done:
-        print(safe(f"{done} in {settings.lock_path().name}."))
-    if left:
-        note("Accept what you have read: counterseal diff SERVER [TOOL] --accept")
-
-
-def _note_trouble(listings: Sequence[Listing], faults: Sequence[str]) -> None:
-    for fault in faults:
-        note(one_line(fault))
-    for listing in listings:
-        for unusable in listing.unusable:
-            note(f"{listing.server}: {unusable.tool} is never offered: {unusable.why}")
-        if listing.error:
-            note(f"{listing.server}: unreachable: {listing.error}")
-
-
-# The page ----------------------------------------------------------------------------------------
+# Page and record ---------------------------------------------------------------------------------
 
 
 def _print_findings(
     listings: Sequence[Listing], findings: Sequence[LockFinding], hidden: Sequence[LockFinding]
 ) -> None:
     """Print the number of tools in each state, then every tool that is not accepted."""
-    servers = dict.fromkeys(
-        [*(listing.server for listing in listings), *(finding.server for finding in findings)]
-    )
-    counts = [row for name in servers if (row := _counts(name, findings, hidden))]
-    if counts:
-        print_page(table(counts))
+    rows = []
+    servers = [*(listing.server for listing in listings), *(one.server for one in findings)]
+    for server in dict.fromkeys(servers):
+        states = Counter(finding.state.value for finding in findings if finding.server == server)
+        states["hidden"] = sum(finding.server == server for finding in hidden)
+        order = (*_STYLES, "accepted", "hidden")
+        rows.append((server, ", ".join(f"{states[name]} {name}" for name in order if states[name])))
+    if any(counts for _, counts in rows):
+        print_page(table([row for row in rows if row[1]]))
     for state in _STYLES:
         for finding in findings:
             if finding.state.value == state:
@@ -251,30 +226,29 @@ def _print_findings(
         print()
 
 
-def _counts(
-    server: str, findings: Sequence[LockFinding], hidden: Sequence[LockFinding]
-) -> tuple[str, str] | None:
-    states = Counter(finding.state.value for finding in findings if finding.server == server)
-    parts = [f"{states[name]} {name}" for name in (*_STYLES, "accepted") if states[name]]
-    count = sum(finding.server == server for finding in hidden)
-    parts += [f"{count} hidden"] if count else []
-    return (server, ", ".join(parts)) if parts else None
-
-
 def _finding_page(finding: LockFinding) -> Iterator[RenderableType]:
+    """Yield a tool's state and all changes; of a new tool everything that would be pinned."""
+    state, pin, definition = finding.state.value, finding.pin, finding.definition
     title = heading(f"{finding.server} {finding.tool}")
-    title.append(f"  {finding.state.value}", style=_STYLES[finding.state.value])
-    if finding.definition is not None:
-        title.append(f"  {finding.definition.hash[:19]}", style="dim")
+    title.append(f"  {state}", style=_STYLES[state])
+    if definition is not None:
+        title.append(f"  {definition.hash[:19]}", style="dim")
     yield title
-    pin = finding.pin
     if pin is not None:
         accepted = f"accepted by {pin.accepted_by} on {pin.accepted_at[:10]}"
         yield _line(f"revision {pin.revision}, {accepted}", style="dim")
-    if finding.state.value == "changed" and pin is not None and finding.definition is not None:
-        yield from _changes(pin.definition, finding.definition)
-    elif finding.state.value == "new" and finding.definition is not None:
-        yield from _definition(finding.definition)
+    if state == "changed" and pin is not None and definition is not None:
+        yield from _changes(pin.definition, definition)
+    elif state == "new" and definition is not None:
+        from counterseal.contract.sources.mcp.definition import instructions
+
+        data = definition.record()
+        del data["name"]
+        for name in sorted(data, key=lambda name: name not in ("title", "description")):
+            yield _line(name, style="dim")
+            yield paragraph(_spelt_out(data[name]), indent=4)
+        for place, part in instructions(definition):
+            yield _line(f'{place} reads like an instruction to a model: "{part}"', style="yellow")
 
 
 def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
@@ -295,30 +269,14 @@ def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
 
 def _marked(mark: str, text: str, style: str) -> RenderableType:
     """Return each line with its mark; wrapped parts are indented below the text."""
-    lines, shape = [], TextWrapper(max(20, console().width - 6), break_on_hyphens=False)
-    shape.drop_whitespace = shape.replace_whitespace = False
-    for one in text.split("\n"):
-        first, *rest = shape.wrap(one) or [""]
-        lines += [f"{mark} {first}", *(f"  {part}" for part in rest)]
-    return paragraph("\n".join(lines), style=style, indent=4)
+    from rich.padding import Padding
+    from rich.table import Column, Table
+    from rich.text import Text
 
-
-def _definition(definition: Definition) -> Iterator[RenderableType]:
-    """Yield everything that is pinned, title and description first."""
-    from counterseal.contract.sources.foreign_text import visible
-    from counterseal.contract.sources.mcp.definition import instructions
-
-    data = definition.record()
-    for name in ("title", "description"):
-        if data.pop(name, None):
-            yield _line(name, style="dim")
-            yield paragraph(visible(getattr(definition, name)), indent=4)
-    data.pop("name")
-    for name, value in data.items():
-        yield _line(name, style="dim")
-        yield paragraph(_spelt_out(value), indent=4)
-    for place, part in instructions(definition):
-        yield _line(f'{place} reads like an instruction to a model: "{part}"', style="yellow")
+    grid = Table.grid("", Column(overflow="fold"), padding=(0, 1, 0, 0))
+    for part in safe(text).split("\n"):
+        grid.add_row(Text(mark, style=style), Text(part, style=style))
+    return Padding(grid, (0, 0, 0, 4))
 
 
 def _line(text: str, style: str = "") -> RenderableType:
@@ -343,72 +301,62 @@ def _json_lines(value: Any, width: int) -> Iterator[str]:
     if len(flat) <= width or not isinstance(value, dict | list) or not value:
         yield flat
         return
-    first, last = ("{", "}") if isinstance(value, dict) else ("[", "]")
-    yield first
+    named = isinstance(value, dict)
+    yield "{" if named else "["
     items = value.items() if isinstance(value, dict) else [("", item) for item in value]
-    for index, (key, item) in enumerate(items):
-        start = f"{json.dumps(key, ensure_ascii=False)}: " if isinstance(value, dict) else ""
+    for index, (key, item) in enumerate(items, 1):
+        start = f"{json.dumps(key, ensure_ascii=False)}: " if named else ""
         lines = list(_json_lines(item, width - 2 - len(start)))
         lines[0] = f"{start}{lines[0]}"
-        lines[-1] += "," if index < len(value) - 1 else ""
+        lines[-1] += "," if index < len(value) else ""
         yield from (f"  {line}" for line in lines)
-    yield last
-
-
-# The record --------------------------------------------------------------------------------------
+    yield "}" if named else "]"
 
 
 def _record(
-    listings: Sequence[Listing],
-    findings: Sequence[LockFinding],
-    hidden: Sequence[LockFinding],
-    accepted: Sequence[LockFinding],
-    forgotten: Sequence[LockFinding],
+    listings: Sequence[Listing], findings: Sequence[LockFinding], **more: Sequence[LockFinding]
 ) -> dict[str, Any]:
-    return {
-        "servers": [
-            {
-                "server": listing.server,
-                "trouble": listing.error or None,
-                "refused": [unusable._asdict() for unusable in listing.unusable],
-                "tools": len(listing.definitions),
-            }
-            for listing in listings
-        ],
-        "tools": [
-            _finding_record(finding) for finding in findings if finding.state.value != "accepted"
-        ],
-        "hidden": [_name_record(finding) for finding in hidden],
-        "accepted": [_name_record(finding) for finding in accepted],
-        "forgotten": [_name_record(finding) for finding in forgotten],
-    }
-
-
-def _name_record(finding: LockFinding) -> dict[str, Any]:
-    digest = finding.definition.hash if finding.definition else None
-    return {"server": finding.server, "tool": finding.tool, "hash": digest}
-
-
-def _finding_record(finding: LockFinding) -> dict[str, Any]:
+    """Return what the upstreams list, the tools that are not accepted, and lists of tools."""
     from counterseal.canonical import thaw
     from counterseal.contract.sources.mcp.definition import describe
 
-    before, after = (finding.pin.definition if finding.pin else None), finding.definition
-    changes = () if before is None or after is None else describe(before, after)
-    return {
-        **_name_record(finding),
-        "state": finding.state.value,
-        "revision": finding.pin.revision if finding.pin else None,
-        "before": before.record() if before else None,
-        "after": after.record() if after else None,
-        "changes": [
+    def name_of(finding: LockFinding) -> dict[str, Any]:
+        digest = finding.definition.hash if finding.definition else None
+        return {"server": finding.server, "tool": finding.tool, "hash": digest}
+
+    servers = [
+        {
+            "server": listing.server,
+            "trouble": listing.error or None,
+            "refused": list(listing.unusable),
+            "tools": len(listing.definitions),
+        }
+        for listing in listings
+    ]
+    tools = []
+    for finding in findings:
+        if finding.state.value == "accepted":
+            continue
+        before, after = (finding.pin.definition if finding.pin else None), finding.definition
+        changes = () if before is None or after is None else describe(before, after)
+        tools.append(
             {
-                "pointer": change.pointer,
-                "kind": change.kind.value,
-                "text": change.text,
-                "before": thaw(change.before),
-                "after": thaw(change.after),
+                **name_of(finding),
+                "state": finding.state.value,
+                "revision": finding.pin.revision if finding.pin else None,
+                "before": before.record() if before else None,
+                "after": after.record() if after else None,
+                "changes": [
+                    {
+                        "pointer": change.pointer,
+                        "kind": change.kind.value,
+                        "text": change.text,
+                        "before": thaw(change.before),
+                        "after": thaw(change.after),
+                    }
+                    for change in changes
+                ],
             }
-            for change in changes
-        ],
-    }
+        )
+    named = {title: [name_of(one) for one in items] for title, items in more.items()}
+    return {"servers": servers, "tools": tools, **named}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from typer import Argument
 
@@ -18,7 +18,7 @@ from counterseal.cli.render import fail, heading, paragraph, render, table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from counterseal.codes import Code, Response
+    from counterseal.codes import Response
 
 OTHER_RULES = {
     "compensation-arguments": "compensation tool can be called with what a call leaves",
@@ -82,18 +82,24 @@ def explain(
 
     known = {rule["id"]: rule for rule in rules()}
     if subject is None:
-        codes = [_record(response) for response in RESPONSES.values()]
-        record = {"rules": list(known.values()), "codes": codes}
-        render(record, lambda: _list_page(list(known.values()), RESPONSES), as_json=as_json)
+        codes = [{"status": one.status, **one.vector()} for one in RESPONSES.values()]
+        rule_rows = [(rule["id"], rule["severity"], rule["summary"]) for rule in known.values()]
+        code_rows = [
+            (one.code.value, str(one.status), one.next_action) for one in RESPONSES.values()
+        ]
+        render(
+            {"rules": list(known.values()), "codes": codes},
+            lambda: [heading("Rules"), table(rule_rows), heading("Codes"), table(code_rows)],
+            as_json=as_json,
+        )
     elif subject.upper() in RESPONSES:
-        response = RESPONSES[Code(subject.upper())]
-        meaning = MEANINGS[response.code]
-        more = {"cause": meaning.cause, "model_sees": _example(response.code, meaning)}
-        full = {**_record(response), **more, "what_to_do": meaning.do}
-        render(full, lambda: _code_page(response), as_json=as_json)
+        _explain_code(RESPONSES[Code(subject.upper())], as_json=as_json)
     elif subject.lower() in known:
         rule = known[subject.lower()]
-        render(rule, lambda: _rule_page(rule), as_json=as_json)
+        refuses = rule["severity"] == "error"
+        counts = "refuses the contract" if refuses else "advises; --strict refuses"
+        title = f"{rule['id']}  {rule['severity']} ({counts})"
+        render(rule, lambda: [title, "", f"A contract's {rule['summary']}."], as_json=as_json)
     else:
         near = get_close_matches(subject.lower(), [*known, *(code.lower() for code in RESPONSES)])
         shown = [name if name in known else name.upper() for name in near]
@@ -103,41 +109,37 @@ def explain(
         )
 
 
-def _record(response: Response) -> dict[str, Any]:
-    return {"status": response.status, **response.vector()}
+def _explain_code(response: Response, *, as_json: bool) -> None:
+    from counterseal.observation import refusal
+    from counterseal.observation.envelope import FieldError
 
-
-def _list_page(
-    known: list[dict[str, str]], responses: Mapping[Code, Response]
-) -> Iterator[RenderableType]:
-    yield heading("Rules")
-    yield table([(rule["id"], rule["severity"], rule["summary"]) for rule in known])
-    yield heading("Codes")
-    yield table([(one.code.value, str(one.status), one.next_action) for one in responses.values()])
-
-
-def _rule_page(rule: dict[str, str]) -> Iterator[RenderableType]:
-    counts = "refuses the contract" if rule["severity"] == "error" else "advises; --strict refuses"
-    yield f"{rule['id']}  {rule['severity']} ({counts})"
-    yield ""
-    yield f"A contract's {rule['summary']}."
-
-
-def _code_page(response: Response) -> Iterator[RenderableType]:
     meaning = MEANINGS[response.code]
-    yield f"{response.code}  {response.status}"
-    yield heading("Cause")
-    yield paragraph(meaning.cause)
-    yield heading("The model sees")
-    yield from (paragraph(line) for line in _example(response.code, meaning).splitlines())
-    yield heading("What to do")
-    yield paragraph(meaning.do)
-    yield heading("Response vector")
-    vector = [
-        (name, f"yes  {text}" if getattr(response, name) else "no")
-        for name, text in _VECTOR.items()
-    ]
-    yield table([*vector, ("next_action", response.next_action)])
+    example = refusal(
+        response.code,
+        tool=meaning.tool,
+        call_id="",
+        timestamp=0.0,
+        reason=meaning.reason,
+        errors=() if meaning.error is None else (FieldError(*meaning.error),),
+    ).for_model()
+
+    def page() -> Iterator[RenderableType]:
+        yield f"{response.code}  {response.status}"
+        yield heading("Cause")
+        yield paragraph(meaning.cause)
+        yield heading("The model sees")
+        yield from map(paragraph, example.splitlines())
+        yield heading("What to do")
+        yield paragraph(meaning.do)
+        yield heading("Response vector")
+        vector = [
+            (name, f"yes  {text}" if getattr(response, name) else "no")
+            for name, text in _VECTOR.items()
+        ]
+        yield table([*vector, ("next_action", response.next_action)])
+
+    more = {"cause": meaning.cause, "model_sees": example, "what_to_do": meaning.do}
+    render({"status": response.status, **response.vector(), **more}, page, as_json=as_json)
 
 
 # What each code means ----------------------------------------------------------------------------
@@ -153,22 +155,6 @@ class Meaning(NamedTuple):
     error: tuple[str, str, str, str, str] | None = None
     """The values of a FieldError."""
     tool: str = "send_notice"
-
-
-def _example(code: Code, meaning: Meaning) -> str:
-    """Return what an agent would read."""
-    from counterseal.observation import refusal
-    from counterseal.observation.envelope import FieldError
-
-    observation = refusal(
-        code,
-        tool=meaning.tool,
-        call_id="",
-        timestamp=0.0,
-        reason=meaning.reason,
-        errors=() if meaning.error is None else (FieldError(*meaning.error),),
-    )
-    return observation.for_model()
 
 
 MEANINGS: Mapping[str, Meaning] = {

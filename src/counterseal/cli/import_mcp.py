@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.config import Settings
-    from counterseal.config.settings import SettingError
     from counterseal.contract.sources.mcp.definition import Definition
 
 _CREDENTIAL = re.compile(r"auth|token|secret|passw|api.?key|credential", re.IGNORECASE)
@@ -91,21 +90,31 @@ def import_mcp(
     is unreachable or has no tool.
     """
     require_packages("mcp")
+    from counterseal.contract.sources.mcp.overlay import overlay_text
+
     plan = _plan(words, name, out, header or [], env or [], insecure=insecure)
     if not dry_run:
         check_overwrite([plan.out], force=force, out="FILE")
-    listing = _listing(plan)
-    from counterseal.contract.sources.mcp.overlay import overlay_text
-
+    (listing,) = list_upstreams(plan.settings, [plan.name])
+    if listing.error:
+        fail(f"{plan.name} is unreachable: {listing.error}", "Nothing was written.", code=1)
+    if not listing.definitions:
+        for unusable in listing.unusable:
+            note(f"{unusable['tool']}: {unusable['why']}")
+        fail(f"{plan.name} has no usable tool.", "Nothing was written.", code=1)
+    # The query of a URL can hold a key.
+    source = words[0].partition("?")[0] if _is_url(words[0]) else shlex.join(words)
     with errors_end_the_command("nothing was written"):
-        text = overlay_text(plan.name, listing.definitions, source=_source(words))
+        text = overlay_text(plan.name, listing.definitions, source=source)
     if not dry_run:
         write_files({plan.out: text})
-        if accept:
-            _accept(plan, listing, by or user_name("--by"))
-    result = _ImportResult(listing, text, written=not dry_run, accepted=accept and not dry_run)
-    render(_record(plan, result), lambda: _page(plan, result), as_json=as_json)
-    _note_credentials(plan)
+    if accept and not dry_run:
+        _accept(plan, listing, by or user_name("--by"))
+    _print(plan, listing, text, accepted=accept and not dry_run, dry_run=dry_run, as_json=as_json)
+    given = {**plan.table.get("headers", {}), **plan.table.get("env", {})}
+    plain = [key for key in given if _CREDENTIAL.search(key) and "{secret:" not in given[key]]
+    if plain:
+        note(f"{', '.join(plain)}: keep credentials out of the file; write {{secret:name}} there.")
 
 
 class _Plan(NamedTuple):
@@ -121,21 +130,14 @@ class _Plan(NamedTuple):
 
     @property
     def block(self) -> str:
+        """The table as TOML, to be pasted into the configuration file."""
         from counterseal.config import usual_overlay
 
-        root = self.settings.file.parent.absolute()
-        overlay = os.path.relpath(self.out, root)
+        overlay = os.path.relpath(self.out, self.settings.file.parent.absolute())
         named = {} if overlay == usual_overlay(self.name) else {"overlay": overlay}
-        return toml_block(self.name, {**self.table, **named})
-
-
-class _ImportResult(NamedTuple):
-    """The result of the import."""
-
-    listing: Listing
-    text: str
-    written: bool
-    accepted: bool
+        values = {**self.table, **named}
+        lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in values.items()]
+        return "\n".join([f"[upstreams.{self.name}]", *lines])
 
 
 def _plan(
@@ -148,6 +150,7 @@ def _plan(
     insecure: bool,
 ) -> _Plan:
     from counterseal.config import FILE_NAME, ConfigError, Settings, settings_from, usual_overlay
+    from counterseal.config.tables import INSECURE
 
     if not words[0].strip():
         fail("There is nothing to import.", "Give a URL or a command.")
@@ -159,7 +162,12 @@ def _plan(
     try:
         alone = settings_from({"upstreams": {name: entry}}, file)
     except ConfigError as error:
-        fail("\n".join(_entry_error(name, one) for one in error.errors))
+        messages = []
+        for key, text in error.errors:  # the entry is not in the file, so its key says nothing
+            field = key.removeprefix(f"upstreams.{name}").removeprefix(".")
+            message = text.replace(INSECURE, "give --insecure")
+            messages.append(f"{field}: {message}" if field else message)
+        fail("\n".join(messages))
     # Secrets and the lock are where the project says.
     kept = {"secrets": project.secrets, "gateway": project.gateway}
     return _Plan(
@@ -169,26 +177,6 @@ def _plan(
         out=out or file.parent / usual_overlay(name),
         needs_entry=name not in project.upstreams,
     )
-
-
-def _entry_error(name: str, error: SettingError) -> str:
-    """Return the error without the key of the entry, which is not in the file yet."""
-    from counterseal.config.tables import INSECURE
-
-    message = error.message.replace(INSECURE, "give --insecure")
-    field = error.key.removeprefix(f"upstreams.{name}").removeprefix(".")
-    return f"{field}: {message}" if field else message
-
-
-def _listing(plan: _Plan) -> Listing:
-    (listing,) = list_upstreams(plan.settings, [plan.name])
-    if listing.error:
-        fail(f"{plan.name} is unreachable: {listing.error}", "Nothing was written.", code=1)
-    if not listing.definitions:
-        for unusable in listing.unusable:
-            note(f"{unusable.tool}: {unusable.why}")
-        fail(f"{plan.name} has no usable tool.", "Nothing was written.", code=1)
-    return listing
 
 
 def _accept(plan: _Plan, listing: Listing, by: str) -> None:
@@ -208,102 +196,92 @@ def _accept(plan: _Plan, listing: Listing, by: str) -> None:
 # Page and record ---------------------------------------------------------------------------------
 
 
-def _page(plan: _Plan, result: _ImportResult) -> Iterator[RenderableType]:
-    yield from _proposals(result.listing)
-    tools = counted(len(result.listing.definitions), "tool")
-    verb = "written" if result.written else "would be written"
-    yield ""
-    yield f"{plan.name}: an overlay for {tools} {verb} to {relative(plan.out)}."
-    yield "Check every line marked `# review:` before you grant these tools."
-    if result.accepted:
-        yield f"Their definitions are accepted in {plan.settings.lock_path().name}."
-    if plan.needs_entry:
-        yield f"\nAdd to {plan.settings.file.name}:\n\n{plan.block}"
-        yield "# and a grant for each tool that an agent is to have:"
-        first = result.listing.definitions[0].name
-        yield f'# [[grants]]\n# agent = "AGENT"\n# tool = "{first}"\n'
-    for step in _next_steps(plan, result):
-        yield f"Next: {step}"
+def _print(
+    plan: _Plan, listing: Listing, text: str, *, accepted: bool, dry_run: bool, as_json: bool
+) -> None:
+    tools = [_tool_record(definition) for definition in listing.definitions]
+    review = [] if accepted else [f"counterseal diff {plan.name} --accept"]
+    steps = [] if dry_run else [*review, "counterseal serve"]
+    record = {
+        "name": plan.name,
+        "written": not dry_run,
+        "file": str(plan.out),
+        "text": text,
+        "accepted": accepted,
+        "tools": tools,
+        "left_out": list(listing.unusable),
+        "config": plan.block if plan.needs_entry else None,
+        "next": steps,
+    }
+
+    def page() -> Iterator[RenderableType]:
+        yield from _proposals(listing, tools)
+        verb = "would be written" if dry_run else "written"
+        count = counted(len(tools), "tool")
+        yield f"\n{plan.name}: an overlay for {count} {verb} to {relative(plan.out)}."
+        yield "Check every line marked `# review:` before you grant these tools."
+        if accepted:
+            yield f"Their definitions are accepted in {plan.settings.lock_path().name}."
+        if plan.needs_entry:
+            yield f"\nAdd to {plan.settings.file.name}:\n\n{plan.block}"
+            yield "# and a grant for each tool that an agent is to have:"
+            yield f'# [[grants]]\n# agent = "AGENT"\n# tool = "{tools[0]["tool"]}"\n'
+        for step in steps:
+            yield f"Next: {step}"
+
+    render(record, page, as_json=as_json)
 
 
-def _proposals(listing: Listing) -> Iterator[RenderableType]:
-    """Yield the proposed effects, and the tools that are suspicious or unusable."""
+def _tool_record(definition: Definition) -> dict[str, Any]:
+    """Return the proposed effect of a tool, and what looks wrong with its definition."""
     from counterseal.contract.sources.effect_guess import propose_mcp_effect
     from counterseal.contract.sources.foreign_text import visible
     from counterseal.contract.sources.mcp.definition import instructions
+    from counterseal.contract.sources.mcp.overlay import contract_of
+    from counterseal.errors import ContractError
 
-    rows = []
-    for definition in sorted(listing.definitions, key=lambda definition: definition.name):
-        effect, reasons = propose_mcp_effect(definition)
-        rows.append((definition.name, effect.value, "; ".join(reasons)))
+    effect, reasons = propose_mcp_effect(definition)
+    unfit = None  # else why no contract can be made for the definition
+    try:
+        contract_of(definition, None, server="-", unlisted="gated")
+    except ContractError as error:
+        unfit = error.problems[0].message
+    return {
+        "tool": definition.name,
+        "effect": effect.value,
+        "why": list(reasons),
+        "hidden": unfit,
+        # A reader can't see these characters, or takes them for others.
+        "hidden_characters": any(visible(text) != text for text in _texts(definition.record())),
+        "instructions": [part for _, part in instructions(definition)],
+        "hash": definition.hash,
+    }
+
+
+def _proposals(listing: Listing, tools: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
+    """Yield the proposed effects, and the tools that are suspicious or unusable."""
+    from counterseal.contract.sources.foreign_text import visible
+    from counterseal.contract.sources.mcp.definition import instructions
+
+    rows = sorted((one["tool"], one["effect"], "; ".join(one["why"])) for one in tools)
     yield table(rows, titles=("Tool", "Effect", "Why"))
-    suspicious = [(one.name, "has invisible characters") for one in _with_invisible_text(listing)]
-    suspicious += [
-        (one.name, f'{place} reads like an instruction to a model: "{visible(part)}"')
-        for one in listing.definitions
-        for place, part in instructions(one)
+    suspicious = [
+        *((one["tool"], "has invisible characters") for one in tools if one["hidden_characters"]),
+        *(
+            (one.name, f'{place} reads like an instruction to a model: "{visible(part)}"')
+            for one in listing.definitions
+            for place, part in instructions(one)
+        ),
     ]
-    unfit = [(one.name, why) for one in listing.definitions if (why := _why_unfit(one))]
-    unusable = [(one.tool, one.why) for one in listing.unusable]
+    unfit = [(one["tool"], one["hidden"]) for one in tools if one["hidden"]]
+    unusable = [(one["tool"], one["why"]) for one in listing.unusable]
     for title, pairs in (("Look twice", suspicious), ("Hidden", unfit), ("Left out", unusable)):
         if pairs:
             yield heading(title)
             yield table([(one_line(visible(name)), one_line(why)) for name, why in pairs])
 
 
-def _record(plan: _Plan, result: _ImportResult) -> dict[str, Any]:
-    from counterseal.contract.sources.effect_guess import propose_mcp_effect
-    from counterseal.contract.sources.mcp.definition import instructions
-
-    listing, tools = result.listing, []
-    suspicious = {definition.name for definition in _with_invisible_text(listing)}
-    for definition in listing.definitions:
-        effect, reasons = propose_mcp_effect(definition)
-        tools.append(
-            {
-                "tool": definition.name,
-                "effect": effect.value,
-                "why": list(reasons),
-                "hidden": _why_unfit(definition) or None,
-                "hidden_characters": definition.name in suspicious,
-                "instructions": [part for _, part in instructions(definition)],
-                "hash": definition.hash,
-            }
-        )
-    return {
-        "name": plan.name,
-        "written": result.written,
-        "file": str(plan.out),
-        "text": result.text,
-        "accepted": result.accepted,
-        "tools": tools,
-        "left_out": [unusable._asdict() for unusable in listing.unusable],
-        "config": plan.block if plan.needs_entry else None,
-        "next": _next_steps(plan, result),
-    }
-
-
-def _with_invisible_text(listing: Listing) -> list[Definition]:
-    """Return definitions with characters that a reader can't see, or takes for others."""
-    from counterseal.contract.sources.foreign_text import visible
-
-    return [
-        definition
-        for definition in listing.definitions
-        if any(visible(text) != text for text in _texts(definition.record()))
-    ]
-
-
-def _why_unfit(definition: Definition) -> str:
-    """Return why no contract can be made for a definition; empty if one can."""
-    from counterseal.contract.sources.mcp.overlay import contract_of
-    from counterseal.errors import ContractError
-
-    try:
-        contract_of(definition, None, server="-", unlisted="gated")
-    except ContractError as error:
-        return error.problems[0].message
-    return ""
+# Page and record ---------------------------------------------------------------------------------
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -317,27 +295,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _texts(item)
-
-
-def _next_steps(plan: _Plan, result: _ImportResult) -> list[str]:
-    if not result.written:
-        return []
-    review = [] if result.accepted else [f"counterseal diff {plan.name} --accept"]
-    return [*review, "counterseal serve"]
-
-
-def _source(words: list[str]) -> str:
-    """Return where the server is, without the query of a URL, which can hold a key."""
-    return words[0].partition("?")[0] if _is_url(words[0]) else shlex.join(words)
-
-
-def _note_credentials(plan: _Plan) -> None:
-    pairs = {**plan.table.get("headers", {}), **plan.table.get("env", {})}
-    plain = [
-        key for key, text in pairs.items() if _CREDENTIAL.search(key) and "{secret:" not in text
-    ]
-    if plain:
-        note(f"{', '.join(plain)}: keep credentials out of the file; write {{secret:name}} there.")
 
 
 # From words to an upstream's table ---------------------------------------------------------------
@@ -375,17 +332,14 @@ def upstream_table(
         entry: dict[str, Any] = {"url": words[0]}
         entry |= {"insecure": True} if insecure else {}
         return entry | ({"headers": _pairs("--header", headers)} if headers else {})
-    entry = {"command": _split(words[0]) if len(words) == 1 else list(words)}
+    try:
+        entry = {"command": shlex.split(words[0]) if len(words) == 1 else list(words)}
+    except ValueError as error:
+        again = "Write it after --, word by word."
+        fail(f"Can't split the command {words[0]!r}: {error}.", again)
     here = os.path.relpath(Path.cwd(), folder)
     entry |= {} if here == "." else {"cwd": here}
     return entry | ({"env": _pairs("--env", env)} if env else {})
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        fail(f"Can't split the command {text!r}: {error}.", "Write it after --, word by word.")
 
 
 def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
@@ -400,37 +354,25 @@ def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
 
 def suggested_name(table: Mapping[str, Any]) -> str:
     """Return a name for the upstream, from its host or its command; else `upstream`."""
-    words = _host_words(table["url"]) if "url" in table else _command_words(table["command"])
-    return next((name for word in words if (name := _as_name(word))), "upstream")
-
-
-def _host_words(url: str) -> Iterator[str]:
-    host = urlsplit(url).hostname or ""
-    if not re.fullmatch(r"[0-9.]*|.*:.*|localhost", host):
-        yield from (part for part in host.split(".") if part not in _COMMON_HOSTS)
-
-
-def _command_words(command: Sequence[str]) -> Iterator[str]:
-    """Yield the words that name the program, not options or ways to start one."""
-    for word in command:
-        last = re.split(r"[/\\]", word)[-1].partition("@")[0]
-        stem = re.sub(r"\.(py|js|mjs|ts|sh|exe)$", "", last)
-        if not word.startswith("-") and re.sub(r"[0-9.]+$", "", stem) not in _RUNNERS:
-            yield stem
-
-
-def _as_name(text: str) -> str:
-    name = re.sub(r"[^a-z0-9_-]+", "-", text.lower())
-    previous = ""
-    while name != previous:
-        previous, name = name, _AFFIXES.sub("", name)
-    return re.sub(r"^[^a-z]+|[-_]+$", "", name)[:32]
-
-
-def toml_block(name: str, table: Mapping[str, Any]) -> str:
-    """Return the table as TOML, to be pasted into the configuration file."""
-    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
-    return "\n".join([f"[upstreams.{name}]", *lines])
+    words: list[str] = []
+    if "url" in table:
+        host = urlsplit(table["url"]).hostname or ""
+        if not re.fullmatch(r"[0-9.]*|.*:.*|localhost", host):
+            words = [part for part in host.split(".") if part not in _COMMON_HOSTS]
+    else:
+        # The words that name the program, not options or ways to start one.
+        for word in table["command"]:
+            last = re.split(r"[/\\]", word)[-1].partition("@")[0]
+            stem = re.sub(r"\.(py|js|mjs|ts|sh|exe)$", "", last)
+            if not word.startswith("-") and re.sub(r"[0-9.]+$", "", stem) not in _RUNNERS:
+                words.append(stem)
+    for word in words:
+        name, previous = re.sub(r"[^a-z0-9_-]+", "-", word.lower()), ""
+        while name != previous:
+            previous, name = name, _AFFIXES.sub("", name)
+        if name := re.sub(r"^[^a-z]+|[-_]+$", "", name)[:32]:
+            return name
+    return "upstream"
 
 
 def _toml_key(name: str) -> str:

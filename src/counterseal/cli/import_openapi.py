@@ -22,6 +22,7 @@ from counterseal.cli.render import (
     counted,
     fail,
     heading,
+    named,
     note,
     render,
     table,
@@ -83,7 +84,9 @@ def openapi(
     left_out = [one for one in imported.left_out if _matches(only, one.what.partition(" ")[2])]
     if not tools and not left_out:
         fail(f"Nothing matches {', '.join(only or [])}.", "Without --only, all are imported.")
-    texts = _texts(tools, out, file.name)
+    from counterseal.contract.sources.openapi import to_yaml
+
+    texts = {out / f"{tool.name}.yaml": to_yaml(tool, source=file.name) for tool in tools}
     if tools and not dry_run:
         check_overwrite(list(texts), force=force, out="DIR")
         write_files(texts)
@@ -91,14 +94,30 @@ def openapi(
     record = {
         "title": imported.title,
         "written": bool(tools) and not dry_run,
-        "tools": list(map(_tool_record, tools, texts)),
+        "tools": [
+            {
+                "name": tool.name,
+                "effect": tool.data["effect"],
+                "method": tool.method,
+                "path": tool.path,
+                "file": str(path),
+                "review": [{"pointer": one.pointer, "text": one.text} for one in tool.reviews],
+            }
+            for tool, path in zip(tools, texts, strict=True)
+        ],
         "left_out": [{"what": one.what, "reason": one.reason} for one in left_out],
         "next": steps,
     }
 
     def page() -> Iterator[RenderableType]:
         yield from _tools_page(tools, left_out)
-        yield from _summary(imported.title, len(tools), out, steps, dry_run=dry_run)
+        if not tools:
+            yield f"\n{imported.title}: no contract could be written."
+            return
+        verb, count = "would be written" if dry_run else "written", counted(len(tools), "contract")
+        yield f"\n{imported.title}: {count} {verb} to {out}{os.sep}, one file each."
+        yield "Check every line marked `# review:` before you grant these tools."
+        yield from (f"Next: {step}" for step in steps)
 
     render(record, page, as_json=as_json)
     if not tools:
@@ -122,15 +141,6 @@ def _matches(only: Sequence[str] | None, *names: str) -> bool:
     return not only or any(fnmatchcase(name, glob) for glob in only for name in names)
 
 
-def _texts(tools: Sequence[ImportedTool], out: Path, source: str) -> dict[Path, str]:
-    from counterseal.contract.sources.openapi import to_yaml
-
-    return {out / f"{tool.name}.yaml": to_yaml(tool, source=source) for tool in tools}
-
-
-# Page and record ---------------------------------------------------------------------------------
-
-
 def _tools_page(
     tools: Sequence[ImportedTool], left_out: Sequence[LeftOut]
 ) -> Iterator[RenderableType]:
@@ -140,53 +150,18 @@ def _tools_page(
     ]
     if rows:
         yield table(rows, titles=("Tool", "Effect", "Request", "To review"))
-    unusual = [(text, tool.name) for tool in tools for text in _unusual_reviews(tool)]
-    for title, pairs in (
-        ("Look twice", unusual),
-        ("Left out", [(one.reason, one.what) for one in left_out]),
-    ):
-        if pairs:
-            yield heading(title)
-            yield table(_grouped(pairs))
-
-
-def _unusual_reviews(tool: ImportedTool) -> Iterator[str]:
-    for review in tool.reviews:
-        if review.pointer in _UNUSUAL or review.raised:
-            yield review.text.partition(";")[0]
-
-
-def _grouped(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return each text once, with the names that it applies to."""
-    groups: dict[str, list[str]] = {}
-    for text, name in pairs:
-        groups.setdefault(text, []).append(name)
-    return [
-        (text, ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
-        for text, names in groups.items()
+    unusual = [
+        (review.text.partition(";")[0], tool.name)
+        for tool in tools
+        for review in tool.reviews
+        if review.pointer in _UNUSUAL or review.raised
     ]
-
-
-def _summary(
-    title: str, count: int, out: Path, steps: Sequence[str], *, dry_run: bool
-) -> Iterator[str]:
-    yield ""
-    if not count:
-        yield f"{title}: no contract could be written."
-        return
-    verb = "would be written" if dry_run else "written"
-    yield f"{title}: {counted(count, 'contract')} {verb} to {out}{os.sep}, one file each."
-    yield "Check every line marked `# review:` before you grant these tools."
-    for step in steps:
-        yield f"Next: {step}"
-
-
-def _tool_record(tool: ImportedTool, file: Path) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "effect": tool.data["effect"],
-        "method": tool.method,
-        "path": tool.path,
-        "file": str(file),
-        "review": [{"pointer": one.pointer, "text": one.text} for one in tool.reviews],
-    }
+    reasons = [(one.reason, one.what) for one in left_out]
+    for title, pairs in (("Look twice", unusual), ("Left out", reasons)):
+        # Each text is shown once, with the names that it applies to.
+        groups: dict[str, list[str]] = {}
+        for text, name in pairs:
+            groups.setdefault(text, []).append(name)
+        if groups:
+            yield heading(title)
+            yield table([(text, named(names)) for text, names in groups.items()])

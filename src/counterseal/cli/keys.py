@@ -5,7 +5,6 @@ API keys are changed in the project's store; every worker applies a change withi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,22 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AsJson, By, Expires, KeysFolder, Reason, StoreUrl, expiry
+from counterseal.cli.options import (
+    AllTenants,
+    AsJson,
+    Expires,
+    KeysFolder,
+    StoreUrl,
+    expiry,
+    with_groups,
+)
 from counterseal.cli.project import (
-    ask_reason,
+    Change,
     keys_folder,
     load_keys,
     load_registry,
-    operate,
     project_settings,
 )
 from counterseal.cli.render import fail, note, one_line, print_json, render, table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from counterseal.keys import Key, Purpose
-    from counterseal.proposal import Principal
     from counterseal.registry.identities import Credential
 
 PURPOSES = ("audit", "approval", "vault", "session")
@@ -74,15 +77,12 @@ def list_keys(keys: KeysFolder = None, as_json: AsJson = False) -> None:
     rows = [_record(key, signs=ring.newest(key.purpose) is key) for key in ring.keys]
     if not rows and not as_json:
         fail("There are no keys.", "Create one with `counterseal keys new audit`.", code=1)
-
-    def page() -> Iterator[RenderableType]:
-        cells = [
-            (row["key_id"], row["purpose"], row["created"][:10], row["use"], Path(row["file"]).name)
-            for row in rows
-        ]
-        yield table(cells, titles=("Key", "Purpose", "Created", "Use", "File"))
-
-    render({"keys": rows}, page, as_json=as_json)
+    cells = [
+        (row["key_id"], row["purpose"], row["created"][:10], row["use"], Path(row["file"]).name)
+        for row in rows
+    ]
+    titles = ("Key", "Purpose", "Created", "Use", "File")
+    render({"keys": rows}, lambda: [table(cells, titles=titles)], as_json=as_json)
 
 
 @app.command("export")
@@ -149,6 +149,7 @@ def _record(key: Key, *, signs: bool) -> dict[str, Any]:
 
 
 @app.command("issue")
+@with_groups
 def issue(
     tenant: Annotated[str, Option(metavar="T", help="For which tenant.")],
     agent: Annotated[str, Option(metavar="A", help="As which agent.")],
@@ -161,10 +162,8 @@ def issue(
         str, Option(metavar="L", help="Risk level for policy: low, medium, high, critical.")
     ] = "low",
     expires: Expires = None,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
+    *,
+    change: Change,
 ) -> None:
     """Issue an API key for a client of the gateway, and print it once.
 
@@ -173,61 +172,43 @@ def issue(
     """
     from counterseal.proposal import Principal
 
+    may = {"roles": role or (), "scopes": scope or ()}
     try:
-        principal = Principal(
-            tenant=tenant,
-            agent=agent,
-            user=user,
-            roles=role or (),
-            scopes=scope or (),
-            risk_level=risk_level,
-        )
+        principal = Principal(tenant=tenant, agent=agent, user=user, risk_level=risk_level, **may)
     except ValueError as error:
         fail(str(error))
-    until, why = expiry(expires), ask_reason(reason)
-    text, credential = operate(
-        store, by, lambda operator: operator.issue_key(principal, expires_at=until, reason=why)
+    until, why = expiry(expires), change.why()
+    text, credential = change.make(
+        lambda operator: operator.issue_key(principal, expires_at=until, reason=why)
     )
-    render({**credential.export(), "key": text}, lambda: [text], as_json=as_json)
+    change.print({**credential.export(), "key": text}, text)
     note("The key is shown only this once. Store it where your client keeps its secrets.")
     note(f"Revoke it with `counterseal keys revoke {credential.key_id}`.")
-    _note_empty_list(store, principal)
-
-
-def _note_empty_list(store: str | None, principal: Principal) -> None:
-    """Say why a client with the key may see no tools. The project's code is not imported for it."""
-    changes = load_registry(store).changes
-    granted = {change.grant.agent for change in changes if change.grant and change.op == "grant"}
-    granted |= {grant.agent for grant in project_settings().grants}
-    if principal.agent not in granted:
-        note(f"The agent {one_line(principal.agent)} has no grants yet, so it sees no tools.")
-    elif not principal.scopes:
+    # A client with the key may see no tools. The project's code is not imported to say why.
+    grants = [one.grant for one in load_registry(change.store).changes if one.op == "grant"]
+    granted = {grant.agent for grant in grants if grant}
+    if agent not in granted | {grant.agent for grant in project_settings().grants}:
+        note(f"The agent {one_line(agent)} has no grants yet, so it sees no tools.")
+    elif not scope:
         note("The key has no scopes, so it does not see tools that need some. Give --scope S.")
 
 
 @app.command("revoke")
+@with_groups
 def revoke(
-    key_id: Annotated[str, Argument(metavar="KEY_ID", help="A key's id.")],
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
+    key_id: Annotated[str, Argument(metavar="KEY_ID", help="A key's id.")], change: Change
 ) -> None:
     """Revoke an API key on every worker, and end the sessions that use it.
 
     The id is in `counterseal keys issued`, and in the key itself after `cs_key_`.
     """
-    why = ask_reason(reason)
-    change = operate(store, by, lambda operator: operator.revoke_key(key_id, reason=why))
-    render(change.export(), lambda: [f"{change.revoked_key} is revoked."], as_json=as_json)
+    why = change.why()
+    made = change.make(lambda operator: operator.revoke_key(key_id, reason=why))
+    change.print(made.export(), f"{made.revoked_key} is revoked.")
 
 
 @app.command("issued")
-def issued(
-    tenant: Annotated[str | None, Option(metavar="T", help="Of one tenant only.")] = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+def issued(tenant: AllTenants = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
     """List the API keys that are in force. The keys themselves are not stored."""
     known = load_registry(store).credentials
     keys = [key for key in known if tenant in (None, key.principal.tenant)]
@@ -235,12 +216,9 @@ def issued(
     if not keys and not as_json:
         note("No API key is in force.")
         return
-
-    def page() -> Iterator[RenderableType]:
-        yield table([_cells(key, now) for key in keys], titles=("Key", "Holder", "May", "Why"))
-
     rows = [{**key.export(), "expired": key.expired(now)} for key in keys]
-    render({"keys": rows}, page, as_json=as_json)
+    cells, titles = [_cells(key, now) for key in keys], ("Key", "Holder", "May", "Why")
+    render({"keys": rows}, lambda: [table(cells, titles=titles)], as_json=as_json)
 
 
 def _cells(credential: Credential, now: datetime) -> tuple[str, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,10 +16,8 @@ from counterseal.cli.project import contracts_at
 from counterseal.cli.render import console, counted, fail, one_line, print_json, render, safe, table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.text import Text
 
-    from counterseal.config import Discovered
     from counterseal.errors import Problem
 
 
@@ -54,23 +53,11 @@ def lint(
     chosen = LintFormat.JSON if as_json else output or LintFormat.TEXT
     if rules:
         known = all_rules()
-        render({"rules": known}, lambda: [_rules_table(known)], as_json=chosen is LintFormat.JSON)
+        rows = [(rule["id"], rule["severity"], rule["summary"]) for rule in known]
+        listed = table(rows, titles=("Rule", "Severity", "A contract's …"))
+        render({"rules": known}, lambda: [listed], as_json=chosen is LintFormat.JSON)
         return
     contracts = contracts_at(paths or [])
-    problems = _in_order(contracts)
-    summary = _summary(contracts, problems)
-    if chosen is LintFormat.JSON:
-        print_json({"problems": [problem.record() for problem in problems], "summary": summary})
-    elif chosen is LintFormat.GITHUB:
-        _print_github(problems)
-    else:
-        _print_text(problems, summary)
-    if summary["errors"] or (strict and summary["warnings"]):
-        raise typer.Exit(1)
-
-
-def _in_order(contracts: Sequence[Discovered]) -> list[Problem]:
-    """Return all problems, by file as discovered, then by place."""
     files = {str(item.path): index for index, item in reversed(list(enumerate(contracts)))}
 
     def order(problem: Problem) -> tuple[Any, ...]:
@@ -79,24 +66,21 @@ def _in_order(contracts: Sequence[Discovered]) -> list[Problem]:
         source = problem.source
         return (files.get(source.file, len(files)), source.file, source.line, source.column)
 
-    return sorted((problem for item in contracts for problem in item.problems), key=order)
-
-
-def _summary(contracts: Sequence[Discovered], problems: Iterable[Problem]) -> dict[str, int]:
+    problems = sorted((problem for item in contracts for problem in item.problems), key=order)
     severities = [problem.severity.value for problem in problems]
-    return {
+    summary = {
         "contracts": sum(1 for item in contracts if item.name),
         "errors": severities.count("error"),
         "warnings": severities.count("warning"),
     }
-
-
-def _rules_table(rules: Iterable[dict[str, str]]) -> RenderableType:
-    rows = [(rule["id"], rule["severity"], rule["summary"]) for rule in rules]
-    return table(rows, titles=("Rule", "Severity", "A contract's …"))
-
-
-# Text --------------------------------------------------------------------------------------------
+    if chosen is LintFormat.JSON:
+        print_json({"problems": [problem.record() for problem in problems], "summary": summary})
+    elif chosen is LintFormat.GITHUB:
+        _print_github(problems)
+    else:
+        _print_text(problems, summary)
+    if summary["errors"] or (strict and summary["warnings"]):
+        raise typer.Exit(1)
 
 
 def _print_text(problems: Sequence[Problem], summary: dict[str, int]) -> None:
@@ -111,10 +95,17 @@ def _print_text(problems: Sequence[Problem], summary: dict[str, int]) -> None:
             terminal.print(line, soft_wrap=True)
     if problems:
         print()
-    print(_summary_line(summary))
+    errors, warnings = summary["errors"], summary["warnings"]
+    parts = [
+        counted(summary["contracts"], "contract"),
+        counted(errors, "error") if errors else "",
+        counted(warnings, "warning") if warnings else "",
+        "" if errors or warnings else "no problems",
+    ]
+    print(", ".join(filter(None, parts)))
 
 
-def _lines(problem: Problem, width: int | None) -> Iterable[Text]:
+def _lines(problem: Problem, width: int | None) -> Iterator[Text]:
     """Yield one line for a pipe, or wrapped lines for a terminal of this width."""
     from rich.text import Text
 
@@ -123,66 +114,35 @@ def _lines(problem: Problem, width: int | None) -> Iterable[Text]:
     head = Text.assemble(
         (place, "bold"), "  ", (problem.severity.value, colour), "  ", (problem.rule, "cyan")
     )
-    message = one_line(f"{problem.message}{_subject(problem)}")
+    message, name = problem.message, problem.pointer.rpartition("/")[2]
+    if name and not message.startswith(name):
+        message += f" ({problem.pointer.removeprefix('/affordance').removeprefix('/')})"
+    message, below = one_line(message), [(one_line(problem.fix), "dim")]
     if width is None or len(head) + 2 + len(message) <= width:
         yield Text.assemble(head, "  ", message)
     else:
         yield head
-        yield from _indented(message, "", width)
-    if problem.fix:
-        yield from _indented(one_line(problem.fix), "dim", width)
-
-
-def _subject(problem: Problem) -> str:
-    """Return the part of the contract in brackets, unless the message begins with its name."""
-    name = problem.pointer.rpartition("/")[2]
-    if not name or problem.message.startswith(name):
-        return ""
-    return f" ({problem.pointer.removeprefix('/affordance').removeprefix('/')})"
-
-
-def _indented(text: str, style: str, width: int | None) -> Iterable[Text]:
-    from textwrap import wrap
-
-    from rich.text import Text
-
-    lines = [text] if width is None else wrap(text, max(20, width - 4), break_on_hyphens=False)
-    return [Text(f"    {line}", style=style) for line in lines]
-
-
-def _summary_line(summary: dict[str, int]) -> str:
-    errors, warnings = summary["errors"], summary["warnings"]
-    parts = [
-        counted(summary["contracts"], "contract"),
-        counted(errors, "error") if errors else "",
-        counted(warnings, "warning") if warnings else "",
-        "" if errors or warnings else "no problems",
-    ]
-    return ", ".join(filter(None, parts))
-
-
-# GitHub ------------------------------------------------------------------------------------------
+        below.insert(0, (message, ""))
+    for text, style in below:
+        size = max(20, width - 4) if width else len(text) + 1
+        for part in wrap(text, size, break_on_hyphens=False):
+            yield Text(f"    {part}", style=style)
 
 
 def _print_github(problems: Sequence[Problem]) -> None:
     """Print workflow commands, which GitHub shows next to the lines of a pull request."""
+
+    def escape(text: str, further: str = "") -> str:
+        # Percent-encode what would end a message or a property; the percent sign goes first.
+        for character in ("%", "\r", "\n", *further):
+            text = text.replace(character, f"%{ord(character):02X}")
+        return text
+
     for problem in problems:
         properties = {"title": problem.rule}
         if problem.source is not None:
-            source = problem.source
-            properties = {
-                "file": source.file,
-                "line": str(source.line),
-                "col": str(source.column),
-                **properties,
-            }
-        listed = ",".join(f"{key}={_escape(text, ':,')}" for key, text in properties.items())
+            file, line, column = problem.source.file, problem.source.line, problem.source.column
+            properties = {"file": file, "line": str(line), "col": str(column), **properties}
+        listed = ",".join(f"{key}={escape(text, ':,')}" for key, text in properties.items())
         message = "\n".join(filter(None, (problem.message, problem.fix)))
-        print(safe(f"::{problem.severity.value} {listed}::{_escape(message)}"))
-
-
-def _escape(text: str, further: str = "") -> str:
-    """Percent-encode what would end a message or a property; the percent sign goes first."""
-    for character in ("%", "\r", "\n", *further):
-        text = text.replace(character, f"%{ord(character):02X}")
-    return text
+        print(safe(f"::{problem.severity.value} {listed}::{escape(message)}"))

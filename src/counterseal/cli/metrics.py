@@ -60,25 +60,16 @@ def metrics(
         return
     if not by_tenant and not as_json:
         note("The store has no calls yet.")
-    render(dict(by_tenant), lambda: _page(by_tenant, window), as_json=as_json)
 
+    def page() -> Iterator[RenderableType]:
+        for name, values in by_tenant:
+            rows = []
+            for one in values:
+                shape = ".1%" if one.unit == "ratio" else ".4g"
+                value = "-" if one.value is None else format(one.value, shape)
+                ratio = f"{one.numerator:g} / {one.denominator:g}"
+                rows.append((one.title, value, ratio, one.formula))
+            yield heading(f"{one_line(name)}, the last {window}")
+            yield table(rows, titles=("Metric", "Value", "Counted", "Formula"))
 
-def _page(by_tenant: MetricsByTenant, window: str) -> Iterator[RenderableType]:
-    for name, values in by_tenant:
-        rows = [
-            (
-                metric.title,
-                _value(metric),
-                f"{metric.numerator:g} / {metric.denominator:g}",
-                metric.formula,
-            )
-            for metric in values
-        ]
-        yield heading(f"{one_line(name)}, the last {window}")
-        yield table(rows, titles=("Metric", "Value", "Counted", "Formula"))
-
-
-def _value(metric: MetricRow) -> str:
-    if metric.value is None:
-        return "-"
-    return f"{metric.value:.1%}" if metric.unit == "ratio" else f"{metric.value:.4g}"
+    render(dict(by_tenant), page, as_json=as_json)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 from typer import Option
 
@@ -65,6 +69,36 @@ Expires = Annotated[
 _MAX_DAYS: Final = 3650
 _AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that the types of its parameters declare.
+
+    Typer has no groups of options. Here a dataclass names those that several commands share, and
+    a command takes them as one value.
+    """
+    groups: dict[str, Any] = {}
+    options: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if not is_dataclass(parameter.annotation):
+            options.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
+            continue
+        groups[parameter.name] = parameter.annotation
+        hints = get_type_hints(parameter.annotation, include_extras=True)
+        for field in fields(parameter.annotation):
+            default = parameter.empty if field.default is MISSING else field.default
+            shape = {"default": default, "annotation": hints[field.name]}
+            options.append(inspect.Parameter(field.name, parameter.KEYWORD_ONLY, **shape))
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in options}
+    return run
 
 
 def expiry(text: str | None) -> datetime | None:

@@ -7,7 +7,7 @@ plan.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,11 +38,9 @@ from counterseal.cli.render import (
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
     from counterseal.plans import Plan, PlannedStep
     from counterseal.proposal import Principal
-    from counterseal.runtime import Runtime
 
 _STYLES = {"keep": "green", "correct": "green", "hold": "yellow", "drop": "dim", "reject": "red"}
 _COUNTED = {"correct": "corrected", "hold": "held", "drop": "dropped", "reject": "rejected"}
@@ -67,13 +65,28 @@ def plan(
     `objective`. Tools, grants, policy and plan rules come from counterseal.toml. Nothing is
     executed; corrections and dropped steps are recorded. Exits with 1 if the plan is rejected.
     """
+    import asyncio
+
+    from counterseal.runs import RunError
+
     settings = project_settings()
     if agent is None:
         fail_without_agent(settings)
     principal = principal_for(settings, agent, {"tenant": tenant, "user": user})
     steps, in_file = _read(file)
     runtime = open_project(settings)
-    checked = _check(runtime, steps, principal, run, in_file if objective is None else objective)
+
+    async def check() -> Plan:
+        async with runtime:
+            goal = in_file if objective is None else objective
+            opened = await runtime.run(principal, run, objective=goal)
+            return await opened.plan(steps)
+
+    try:
+        with log_tool_failures():
+            checked = asyncio.run(check())
+    except RunError as error:
+        fail(str(error))
     render(checked.record(), lambda: _page(checked, file, principal), as_json=as_json)
     if not checked.ok:
         raise typer.Exit(REFUSED)
@@ -104,52 +117,48 @@ def _read(file: Path) -> tuple[list[Any], str | None]:
     return data["steps"], objective
 
 
-def _check(
-    runtime: Runtime,
-    steps: list[Any],
-    principal: Principal,
-    run_id: str | None,
-    objective: str | None,
-) -> Plan:
-    import asyncio
-
-    from counterseal.runs import RunError
-
-    async def check() -> Plan:
-        async with runtime:
-            run = await runtime.run(principal, run_id, objective=objective)
-            return await run.plan(steps)
-
-    try:
-        with log_tool_failures():
-            return asyncio.run(check())
-    except RunError as error:
-        fail(str(error))
-
-
 # The page ----------------------------------------------------------------------------------------
 
 
 def _page(checked: Plan, file: Path, principal: Principal) -> Iterator[RenderableType]:
+    from counterseal.plans import changes
+
     yield title_line(str(file), "", principal)
     yield ""
-    yield table(map(_row, checked.steps), titles=("Step", "Tool", "Outcome", "Why"))
-    corrections = [text for step in checked.steps for text in _corrections(step)]
+    rows = []
+    corrections = []
+    arrow = "→" if can_show("→") else "->"
+    for step in checked.steps:
+        fate = line((step.fate.value, _STYLES[step.fate.value]))
+        why = "\n".join(map(one_line, _reasons(step)))
+        rows.append((str(step.number), one_line(step.tool), fate, why))
+        for correction in step.corrections:
+            for change in changes(correction):
+                before = _value(change["before"]) if "before" in change else "not given"
+                after = _value(change["after"]) if "after" in change else "left out"
+                place = f"step {step.number} {change['field'][1:]}"
+                corrections.append(f"{place}: {before} {arrow} {after} ({correction.invariant})")
+    yield table(rows, titles=("Step", "Tool", "Outcome", "Why"))
     if corrections:
         yield heading("Corrected")
-        yield from map(paragraph, corrections)
+        yield from (paragraph(one_line(text)) for text in corrections)
     if checked.broken:
         yield heading("Broken plan rules")
         yield from (paragraph(one_line(f"{rule.id}: {rule.rule}")) for rule in checked.broken)
     yield ""
-    verdict, style = ("accepted", "green") if checked.ok else ("rejected", "red")
     yield line(("Nothing was executed.", "dim"))
-    yield line((verdict, f"bold {style}"), f": {_summary(checked)}")
+    fates = [step.fate.value for step in checked.steps]
+    counts = [counted(len(fates), "step") if fates else "no steps"]
+    counts += [f"{fates.count(fate)} {word}" for fate, word in _COUNTED.items() if fate in fates]
+    if checked.broken:
+        counts.append(f"{counted(len(checked.broken), 'plan rule')} broken")
+    verdict, style = ("accepted", "green") if checked.ok else ("rejected", "red")
+    yield line((verdict, f"bold {style}"), f": {', '.join(counts)}")
 
 
-def _row(step: PlannedStep) -> Sequence[str | Text]:
-    fate = line((step.fate.value, _STYLES[step.fate.value]))
-    return str(step.number), one_line(step.tool), fate, "\n".join(map(one_line, _reasons(step)))
+def _value(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 3]}..."
 
 
 def _reasons(step: PlannedStep) -> Iterator[str]:
@@ -164,32 +173,3 @@ def _reasons(step: PlannedStep) -> Iterator[str]:
     yield from (correction.rule for correction in step.corrections)
     if step.unknown:
         yield f"not known yet: {', '.join(step.unknown)}"
-
-
-def _corrections(step: PlannedStep) -> Iterator[str]:
-    """Yield a line for each changed argument: its name, the old value, the new value."""
-    from counterseal.plans import changes
-
-    arrow = "→" if can_show("→") else "->"
-    for correction in step.corrections:
-        for change in changes(correction):
-            before = _value(change["before"]) if "before" in change else "not given"
-            after = _value(change["after"]) if "after" in change else "left out"
-            name = change["field"][1:]
-            yield one_line(
-                f"step {step.number} {name}: {before} {arrow} {after} ({correction.invariant})"
-            )
-
-
-def _value(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 3]}..."
-
-
-def _summary(checked: Plan) -> str:
-    """Return how many steps there are, and how many have each fate."""
-    fates = [step.fate.value for step in checked.steps]
-    counts = [f"{fates.count(fate)} {word}" for fate, word in _COUNTED.items() if fate in fates]
-    total = counted(len(fates), "step") if fates else "no steps"
-    broken = [f"{counted(len(checked.broken), 'plan rule')} broken"] if checked.broken else []
-    return ", ".join([total, *counts, *broken])

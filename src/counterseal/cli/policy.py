@@ -65,7 +65,21 @@ def run_tests(
             "There are no cases.", "Write them under `tests:`, or into NAME.tests.yaml next to it."
         )
     report = run_cases(policy, cases, covering=own)
-    render(_report_record(policy, report), lambda: _report_page(report), as_json=as_json)
+    render(
+        {
+            "version": policy.version,
+            "cases": [_case_record(result) for result in report.results],
+            "uncovered": [rule.id for rule in report.uncovered],
+            "summary": {
+                "cases": len(report.results),
+                "failed": len(report.failed),
+                "rules": len(report.rules),
+                "matched": len(report.rules) - len(report.uncovered),
+            },
+        },
+        lambda: _report_page(report),
+        as_json=as_json,
+    )
     if report.failed or (require_coverage and report.uncovered):
         raise typer.Exit(1)
 
@@ -75,7 +89,17 @@ def show(paths: Paths = None, no_default: NoDefault = False, as_json: AsJson = F
     """List the rules, which of them apply to each tool of the project, and the policy's version."""
     settings = project_settings_if_any()
     policy, _, _ = _load(settings, paths, no_default=no_default)
-    tools = [_applying(policy, contract) for contract in _contracts(settings)]
+    tools = []
+    for contract in _contracts(settings):
+        rules = policy.compile_for(contract).rules
+        tools.append(
+            {
+                "tool": contract["name"],
+                "version": contract["version"],
+                "always": [rule.id for rule, settled in rules if settled],
+                "depending_on_call": [rule.id for rule, settled in rules if not settled],
+            }
+        )
     record: dict[str, Any] = {
         "version": policy.version,
         "rules": [rule.record() for rule in policy.rules],
@@ -115,16 +139,6 @@ def _contracts(settings: Settings | None) -> list[dict[str, Any]]:
     return [contract_facts(record.contract, record.risk) for record in records]
 
 
-def _applying(policy: Policy, contract: dict[str, Any]) -> dict[str, Any]:
-    rules = policy.compile_for(contract).rules
-    return {
-        "tool": contract["name"],
-        "version": contract["version"],
-        "always": [rule.id for rule, settled in rules if settled],
-        "depending_on_call": [rule.id for rule, settled in rules if not settled],
-    }
-
-
 def _fail_unread(error: PolicyError) -> NoReturn:
     for problem in error.problems:
         note(f"{problem.source}: {one_line(problem.message)}")
@@ -137,16 +151,29 @@ def _fail_unread(error: PolicyError) -> NoReturn:
 
 
 def _rules_page(policy: Policy, tools: Sequence[dict[str, Any]]) -> Iterator[str]:
+    from counterseal.cli.contract_card import approval_terms
     from counterseal.policy import shown
 
     yield f"version {shown(policy.version)}, {len(policy.rules)} rules"
     for rule in policy.rules:
-        yield ""
-        yield f"{rule.id}: {_decision(rule)}"
-        yield from (f"    {label:<8}{one_line(text)}" for label, text in _about(rule))
+        approvers = ""
+        if rule.approvers == "contract":
+            approvers = ", as many approvers as the contract says"
+        elif rule.approvers:
+            approvers = f", {counted(rule.approvers, 'approver')}"
+        fields = {
+            "tools": ", ".join(rule.tools),
+            "effects": ", ".join(rule.effects),
+            "when": "" if rule.when.text == "true" else rule.when.text,
+            "with": f"the role {' or '.join(rule.including)}" if rule.including else "",
+            "instead": f"of {', '.join(rule.instead_of)}" if rule.instead_of else "",
+            "reason": rule.reason,
+            "asked": "; ".join(approval_terms(rule.approval)) if rule.approval else "",
+        }
+        yield f"\n{rule.id}: {rule.then}{approvers}"
+        yield from (f"    {label:<8}{one_line(text)}" for label, text in fields.items() if text)
     for tool in tools:
-        yield ""
-        yield one_line(f"{tool['tool']} {tool['version']}")
+        yield f"\n{one_line(tool['tool'])} {one_line(tool['version'])}"
         yield f"    always  {', '.join(tool['always']) or 'no rule'}"
         if tool["depending_on_call"]:
             yield f"    by call {', '.join(tool['depending_on_call'])}"
@@ -170,20 +197,6 @@ def _report_page(report: PolicyTestReport) -> Iterator[str]:
         yield f"never matched: {rule.id} ({safe(str(rule.source))})"
 
 
-def _report_record(policy: Policy, report: PolicyTestReport) -> dict[str, Any]:
-    return {
-        "version": policy.version,
-        "cases": [_case_record(result) for result in report.results],
-        "uncovered": [rule.id for rule in report.uncovered],
-        "summary": {
-            "cases": len(report.results),
-            "failed": len(report.failed),
-            "rules": len(report.rules),
-            "matched": len(report.rules) - len(report.uncovered),
-        },
-    }
-
-
 def _case_record(result: CaseResult) -> dict[str, Any]:
     case, decision = result.case, result.decision
     return {
@@ -198,26 +211,3 @@ def _case_record(result: CaseResult) -> dict[str, Any]:
         "file": case.source.file if case.source else None,
         "line": case.source.line if case.source else None,
     }
-
-
-def _decision(rule: PolicyRule) -> str:
-    if rule.approvers == "contract":
-        return f"{rule.then}, as many approvers as the contract says"
-    return (
-        f"{rule.then}, {counted(rule.approvers, 'approver')}" if rule.approvers else rule.then.value
-    )
-
-
-def _about(rule: PolicyRule) -> list[tuple[str, str]]:
-    from counterseal.cli.contract_card import approval_terms
-
-    fields = [
-        ("tools", ", ".join(rule.tools)),
-        ("effects", ", ".join(rule.effects)),
-        ("when", "" if rule.when.text == "true" else rule.when.text),
-        ("with", f"the role {' or '.join(rule.including)}" if rule.including else ""),
-        ("instead", f"of {', '.join(rule.instead_of)}" if rule.instead_of else ""),
-        ("reason", rule.reason),
-        ("asked", "; ".join(approval_terms(rule.approval)) if rule.approval else ""),
-    ]
-    return [(label, text) for label, text in fields if text]

@@ -8,17 +8,19 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import typer
 
-from counterseal.cli.options import STORE_VARIABLE
-from counterseal.cli.render import Progress, counted, fail, note, one_line
+from counterseal.cli.options import STORE_VARIABLE, AsJson, By, Reason, StoreUrl
+from counterseal.cli.render import Progress, counted, fail, note, one_line, render
 
 if TYPE_CHECKING:
     import logging
@@ -44,6 +46,17 @@ _STORE: Final = '[store] url = "sqlite:///counterseal.db"'
 # Settings ----------------------------------------------------------------------------------------
 
 
+def project_settings_if_any() -> Settings | None:
+    """Return the settings of the nearest configuration file; None if there is no file."""
+    from counterseal.config import ConfigError, find_config, load_settings
+
+    file = find_config(Path.cwd())
+    try:
+        return None if file is None else load_settings(file)
+    except ConfigError as error:
+        fail(str(error))
+
+
 def project_settings() -> Settings:
     """Return the settings of the nearest configuration file."""
     from counterseal.config import FILE_NAME
@@ -55,17 +68,6 @@ def project_settings() -> Settings:
             "The file names the tools and who may use them. Create one with `counterseal init`.",
         )
     return settings
-
-
-def project_settings_if_any() -> Settings | None:
-    """Return the settings of the nearest configuration file; None if there is no file."""
-    from counterseal.config import ConfigError, find_config, load_settings
-
-    file = find_config(Path.cwd())
-    try:
-        return None if file is None else load_settings(file)
-    except ConfigError as error:
-        fail(str(error))
 
 
 def require_packages(*packages: str) -> None:
@@ -132,23 +134,20 @@ def contracts_at(paths: list[Path]) -> tuple[Discovered, ...]:
     finally:
         progress.done()
     if not contracts:
-        _fail_without_contracts(settings if not paths else None, paths)
-    return tuple(contracts)
-
-
-def _fail_without_contracts(settings: Settings | None, paths: list[Path]) -> NoReturn:
-    if settings is None:
-        where = ", ".join(map(str, paths))
-        fail(f"No contracts found in {where}.", "Name contract files or Python files with tools.")
-    if settings.upstreams:
+        if settings is None or paths:
+            where = ", ".join(map(str, paths))
+            files = "Name contract files or Python files with tools."
+            fail(f"No contracts found in {where}.", files)
+        if settings.upstreams:
+            fail(
+                f"No tool of {', '.join(settings.upstreams)} is accepted yet.",
+                "Review the tools and accept them: `counterseal diff --accept`.",
+            )
         fail(
-            f"No tool of {', '.join(settings.upstreams)} is accepted yet.",
-            "Review the tools and accept them: `counterseal diff --accept`.",
+            f"{settings.file.name} names no contracts.",
+            'Write [tools] paths = ["tools.py"] into it, with your files or folders.',
         )
-    fail(
-        f"{settings.file.name} names no contracts.",
-        'Write [tools] paths = ["tools.py"] into it, with your files or folders.',
-    )
+    return tuple(contracts)
 
 
 def declared_tools(settings: Settings) -> Registry:
@@ -157,22 +156,32 @@ def declared_tools(settings: Settings) -> Registry:
     Contracts of upstreams come from the lock; no upstream is contacted. Unreadable contracts are
     left out, so that an operator can stop tools in a project that is partly broken.
     """
-    from counterseal.config import ConfigError, discover
-    from counterseal.errors import ContractError
+    from counterseal.config import discover, pinned_contracts
+    from counterseal.errors import ContractError, CountersealError
     from counterseal.registry import Registry
 
     progress, registry = Progress(), Registry()
-    contracts: tuple[Discovered, ...] = ()
+    contracts: Sequence[Discovered] = ()
+    pinned: Mapping[str, Sequence[Discovered]] = {}
     complete = True
     try:
         contracts = discover(settings.tool_paths(), progress=progress)
-    except ConfigError as error:
+        pinned = pinned_contracts(settings) if settings.upstreams else {}
+    except CountersealError as error:
         note(str(error))
         complete = False
     finally:
         progress.done()
+    for server, items in pinned.items():
+        tenants = settings.upstreams[server].tenants or ()
+        for item in items:
+            try:
+                if item.contract is not None:
+                    registry.register(item.contract, allowed_tenants=tenants)
+            except ContractError:
+                complete = False
+            complete = complete and item.contract is not None
     declared = [tool for item in contracts if (tool := item.tool or item.contract) is not None]
-    complete = (not settings.upstreams or _register_upstreams(settings, registry)) and complete
     grants = [table.grant() for table in settings.grants]
     if settings.upstreams:  # some may be for tools that are not accepted yet
         known = {record.name for record in registry.records} | {item.name for item in contracts}
@@ -187,29 +196,6 @@ def declared_tools(settings: Settings) -> Registry:
     if not complete:
         note("Some tools can't be read and are left out. Run `counterseal lint` for the reasons.")
     return registry
-
-
-def _register_upstreams(settings: Settings, registry: Registry) -> bool:
-    """Register the accepted tools of upstreams. Return whether all of them could be registered."""
-    from counterseal.config import pinned_contracts
-    from counterseal.errors import ContractError, CountersealError
-
-    try:
-        by_server = pinned_contracts(settings)
-    except CountersealError as error:
-        note(str(error))
-        return False
-    complete = True
-    for server, items in by_server.items():
-        tenants = settings.upstreams[server].tenants or ()
-        for item in items:
-            try:
-                if item.contract is not None:
-                    registry.register(item.contract, allowed_tenants=tenants)
-            except ContractError:
-                complete = False
-            complete = complete and item.contract is not None
-    return complete
 
 
 # Runtime -----------------------------------------------------------------------------------------
@@ -304,52 +290,58 @@ async def one_tenant(store: Store, given: str | None) -> str:
     return own[0]
 
 
-def operate(
-    given: str | None,
-    by: str | None,
-    act: Callable[[Operator], Awaitable[T]],
-    registry: Registry | None = None,
-) -> T:
-    """Do an operator's work in the store that all workers share.
-
-    The store's registry changes are applied first: to the given registry, or to an empty one.
-    """
-    from counterseal.operations.operator import Operator, catch_up
-    from counterseal.registry import Registry
-
-    settings, who = project_settings(), by or user_name("--by")
-    known = Registry() if registry is None else registry
-
-    async def work(store: Store) -> T:
-        await catch_up(store, known)
-        return await act(Operator(store, known, by=who))
-
+def _shared_store(given: str | None) -> str:
+    """Return the URL of the store that all workers share."""
+    settings = project_settings()
     url = given or settings.store_url()
     if url is None or url.startswith("memory:"):
         fail(
             "The project has no store that workers share.",
             f"Write {_STORE} into {settings.file.name}, or give --store URL.",
         )
-    return _in_store(url, work)
+    return url
 
 
 def load_registry(given: str | None, registry: Registry | None = None) -> Registry:
-    """Return the registry with the changes of the store applied to it."""
+    """Return the given registry, or an empty one, with the changes of the store applied to it."""
+    from counterseal.operations.operator import catch_up
     from counterseal.registry import Registry
 
     known = Registry() if registry is None else registry
-
-    async def nothing(_: Operator) -> None:
-        pass
-
-    operate(given, "-", nothing, known)
+    _in_store(_shared_store(given), lambda store: catch_up(store, known))
     return known
 
 
-def ask_reason(given: str | None) -> str:
-    """Return the reason that was given, or ask for one."""
-    reason: str = given or typer.prompt("Reason (kept on record)", err=True)
-    return reason
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The options of commands with which operators change the registry."""
+
+    reason: Reason = None
+    by: By = None
+    store: StoreUrl = None
+    as_json: AsJson = False
+
+    def why(self) -> str:
+        """Return the reason that was given, or ask for one."""
+        reason: str = self.reason or typer.prompt("Reason (kept on record)", err=True)
+        return reason
+
+    def make(self, act: Callable[[Operator], Awaitable[T]], registry: Registry | None = None) -> T:
+        """Do an operator's work in the store, after its changes are applied to the registry."""
+        from counterseal.operations.operator import Operator, catch_up
+        from counterseal.registry import Registry
+
+        who, known = self.by or user_name("--by"), Registry() if registry is None else registry
+
+        async def work(store: Store) -> T:
+            await catch_up(store, known)
+            return await act(Operator(store, known, by=who))
+
+        return _in_store(_shared_store(self.store), work)
+
+    def print(self, record: dict[str, Any], text: str) -> None:
+        """Print what was changed: the record as JSON, or the text."""
+        render(record, lambda: [text], as_json=self.as_json)
 
 
 # Keys --------------------------------------------------------------------------------------------
@@ -379,19 +371,13 @@ def load_keys(given: Path | None) -> KeyRing:
 # Upstreams ---------------------------------------------------------------------------------------
 
 
-class UnusableTool(NamedTuple):
-    """A listed tool that no contract can be made for."""
-
-    tool: str
-    why: str
-
-
 class Listing(NamedTuple):
     """The tools that an upstream lists, or why it could not be reached."""
 
     server: str
     definitions: tuple[Definition, ...] = ()
-    unusable: tuple[UnusableTool, ...] = ()
+    unusable: tuple[dict[str, str], ...] = ()
+    """Each `tool` that no contract can be made for, and `why`."""
     error: str = ""
 
 
@@ -423,15 +409,11 @@ async def _list(upstream: Upstream) -> Listing:
         tools = await upstream.definitions()
     except Exception as error:  # noqa: BLE001 - one broken upstream must not hide the others
         return Listing(upstream.name, error=one_line(upstream.trouble or str(error)))
-    return _listing(upstream.name, tools)
-
-
-def _listing(server: str, tools: Iterable[object]) -> Listing:
     from counterseal.contract.sources.mcp.definition import read_listing
 
     definitions, unusable = read_listing(tools)
-    left_out = (UnusableTool(one_line(name)[:80], one_line(why)) for name, why in unusable)
-    return Listing(server, tuple(definitions.values()), tuple(left_out))
+    left_out = [{"tool": one_line(name)[:80], "why": one_line(why)} for name, why in unusable]
+    return Listing(upstream.name, tuple(definitions.values()), tuple(left_out))
 
 
 # Agents ------------------------------------------------------------------------------------------
@@ -445,31 +427,21 @@ def fail_without_agent(settings: Settings) -> NoReturn:
 
 
 def principal_for(
-    settings: Settings, agent: str, overrides: dict[str, str | list[str] | None]
+    settings: Settings,
+    agent: str,
+    overrides: Mapping[str, str | list[str] | None] = MappingProxyType({}),
 ) -> Principal:
-    """Return the agent's principal from the settings, with the given values instead of its own."""
+    """Return the principal of `[agents.NAME]`, with the given values instead of its own."""
     from counterseal.proposal import Principal
 
     declared = settings.agents.get(agent)
     values = dict(declared) if declared else {}
     values |= {name: value for name, value in overrides.items() if value is not None}
     if values.get("tenant") is None:
-        _fail_without_tenant(settings, agent, "Give --tenant T, or write")
+        write = "Give --tenant T, or write" if overrides else "Write"
+        _fail_without_tenant(settings, agent, write)
     try:
         return Principal(agent=agent, **values)
-    except ValueError as error:
-        fail(str(error))
-
-
-def declared_agent(settings: Settings, name: str) -> Principal:
-    """Return the principal of `[agents.NAME]`. Clients of the gateway act as this agent."""
-    from counterseal.proposal import Principal
-
-    declared = settings.agents.get(name)
-    if declared is None or declared.tenant is None:
-        _fail_without_tenant(settings, name, "Write")
-    try:
-        return Principal(agent=name, **dict(declared))
     except ValueError as error:
         fail(str(error))
 
@@ -514,14 +486,11 @@ def _print_failure(record: logging.LogRecord) -> bool:
     start = max((n for n, line in enumerate(lines) if line.startswith("Traceback ")), default=-1)
     rest = (n for n, line in enumerate(lines) if n > start and not line.startswith(" "))
     message = one_line("\n".join(lines[next(rest, 0) :]))
-    note(f"Not shown to the agent: {message.removeprefix('counterseal.errors.')}{_place(lines)}")
-    return False
-
-
-def _place(trace: list[str]) -> str:
-    """Return file and line of the innermost frame outside of Counterseal."""
+    # The innermost frame outside of Counterseal is the tool's.
     package = Path(__file__).parents[1]
-    matches = [re.match(r'\s+File "(.+)", line (\d+)', line) for line in trace]
+    matches = [re.match(r'\s+File "(.+)", line (\d+)', line) for line in lines]
     frames = [(Path(match[1]), match[2]) for match in matches if match]
-    outside = [frame for frame in frames if not frame[0].is_relative_to(package)]
-    return f" ({outside[-1][0].name}:{outside[-1][1]})" if outside else ""
+    outside = [f" ({file.name}:{n})" for file, n in frames if not file.is_relative_to(package)]
+    place = outside[-1] if outside else ""
+    note(f"Not shown to the agent: {message.removeprefix('counterseal.errors.')}{place}")
+    return False

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AsJson, AsTenant, By, StoreUrl
+from counterseal.cli.options import AsJson, AsTenant, By, StoreUrl, with_groups
 from counterseal.cli.project import open_project, project_settings, user_name
 from counterseal.cli.render import (
     fail,
@@ -45,7 +45,7 @@ Key = Annotated[
     str, Argument(metavar="KEY", help="The key, as `list` shows it, or an id of the call.")
 ]
 Kind = Annotated[str, Argument(metavar="KIND", help="verify or compensate.")]
-Reason = Annotated[str, Option("--reason", metavar="TEXT", help="Why, for the record.")]
+
 
 _RESULTS: Mapping[str, str] = {
     "found": "found at the destination",
@@ -110,9 +110,11 @@ def reconcile(
         from counterseal.reconcile import Reconciler, Retention
 
         reconciler = Reconciler(runtime, retention=Retention(**dict(settings.retention)))
+        tell = (
+            (lambda tally: note(f"{sum(tally.values())} so far")) if sys.stderr.isatty() else None
+        )
         while True:
             try:
-                tell = _note_count if sys.stderr.isatty() else None
                 tally = await reconciler.once(tell=tell, last=not watch)
                 _print_tally(tally, as_json=as_json, watch=watch)
             except StoreError as error:
@@ -124,10 +126,6 @@ def reconcile(
             await asyncio.sleep(every)
 
     _with_runtime(settings, store, passes)
-
-
-def _note_count(tally: Tally) -> None:
-    note(f"{sum(tally.values())} so far")
 
 
 def _print_tally(tally: Tally, *, as_json: bool, watch: bool) -> None:
@@ -161,112 +159,118 @@ def list_attention(
         if not rows:
             yield "Nothing needs attention."
         for name, row in rows:
-            yield from _entry(name, row)
+            yield heading(safe(f"{row.kind}: {row.tool} {row.version}"))
+            yield fields(
+                [
+                    ("What it does", row.consequence or ""),
+                    ("Resource", row.resource or ""),
+                    ("Reason", row.reason),
+                    ("Since", f"{row.since:%Y-%m-%d %H:%M:%S} UTC" if row.since else ""),
+                    ("Tenant", name),
+                    ("Key", row.key),
+                    ("Call", row.call_id),
+                    ("Run", row.run_id),
+                    ("What to do", _NEXT_STEPS.get(row.kind, "")),
+                ]
+            )
 
     records = [{"tenant": name, **row.model_dump(mode="json")} for name, row in rows]
     render(records, page, as_json=as_json)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The options of commands with which an operator decides what needs attention."""
+
+    reason: Annotated[str, Option("--reason", metavar="TEXT", help="Why, for the record.")]
+    tenant: AsTenant = None
+    by: By = None
+    store: StoreUrl = None
+    as_json: AsJson = False
+
+    def make(self, key: str, act: Callable[[NeedsAttention, str], Awaitable[object]]) -> None:
+        """Decide on a key of the given tenant, else of the only tenant where it needs attention."""
+        from counterseal.errors import CountersealError
+        from counterseal.operations.attention import NeedsAttention
+
+        async def decide(runtime: Runtime) -> None:
+            attention = NeedsAttention(runtime, by=self.by or user_name("--by"))
+            items = [] if self.tenant else await attention.list(None, 1000)
+            named = [item.tenant for item in items if key in (item.key, item.call_id)]
+            owners = {self.tenant} if self.tenant else set(named)
+            if not owners:
+                raise CountersealError(
+                    f"nothing with the key {key} needs attention; for a caller's own id of a call, "
+                    "give the tenant with --tenant T"
+                )
+            if len(owners) > 1:
+                raise CountersealError("several tenants have this key; choose one with --tenant T")
+            await act(attention, owners.pop())
+
+        _with_runtime(project_settings(), self.store, decide)
+
+    def print(self, key: str, decision: str, text: str) -> None:
+        """Print what was decided: a record as JSON, or the text."""
+        render({"key": key, "decision": decision}, lambda: [text], as_json=self.as_json)
+
+
 @app.command("settle")
+@with_groups
 def settle(
     key: Key,
-    reason: Reason,
     happened: Annotated[
         bool, Option("--happened/--did-not-happen", help="Whether the call took effect.")
     ],
-    tenant: AsTenant = None,
     data: Annotated[str | None, Option(metavar="JSON", help="What the call returned.")] = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
+    *,
+    decision: Decision,
 ) -> None:
     """Record the outcome of a call that could not be found out."""
-    returned = None if data is None else _object(data)
+    from pydantic_core import from_json
 
-    async def act(attention: NeedsAttention, owner: str) -> None:
-        if happened:
-            await attention.happened(owner, key, reason=reason, data=returned)
-        else:
-            await attention.did_not_happen(owner, key, reason=reason)
-
-    _decide(store, by, tenant, key, act)
-    text = "Recorded: the call took effect." if happened else "Recorded: the call had no effect."
-    _print_decision(text, key, "happened" if happened else "did_not_happen", as_json=as_json)
+    returned, why = None, decision.reason
+    if data is not None:
+        try:
+            returned = from_json(data, allow_inf_nan=False)
+        except ValueError as error:
+            fail(f"--data is not valid JSON: {error}.")
+        if not isinstance(returned, dict):
+            fail("--data must be a JSON object.")
+    if happened:
+        decision.make(key, lambda items, of: items.happened(of, key, reason=why, data=returned))
+        decision.print(key, "happened", "Recorded: the call took effect.")
+    else:
+        decision.make(key, lambda items, of: items.did_not_happen(of, key, reason=why))
+        decision.print(key, "did_not_happen", "Recorded: the call had no effect.")
 
 
 @app.command("undo")
-def undo(
-    call: Key,
-    reason: Reason,
-    tenant: AsTenant = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+@with_groups
+def undo(call: Key, decision: Decision) -> None:
     """Reverse a call with the compensation tool of its contract."""
-    if tenant is None:
+    if decision.tenant is None:
         fail("The call's tenant is missing. Give it with --tenant T.")
-    _attend(store, by, lambda attention: attention.compensate(tenant, call, reason=reason))
-    text = "The next pass of `counterseal reconcile` reverses it."
-    _print_decision(text, call, "compensate", as_json=as_json)
+    why = decision.reason
+    decision.make(call, lambda items, of: items.compensate(of, call, reason=why))
+    decision.print(call, "compensate", "The next pass of `counterseal reconcile` reverses it.")
 
 
 @app.command("again")
-def again(
-    kind: Kind,
-    key: Key,
-    reason: Reason,
-    tenant: AsTenant = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+@with_groups
+def again(kind: Kind, key: Key, decision: Decision) -> None:
     """Try a failed verification or reversal once more."""
-    due = _due_kind(kind)
-    _decide(
-        store, by, tenant, key, lambda items, owner: items.again(owner, due, key, reason=reason)
-    )
-    text = "The next pass of `counterseal reconcile` tries it again."
-    _print_decision(text, key, "again", as_json=as_json)
+    due, why = _due_kind(kind), decision.reason
+    decision.make(key, lambda items, of: items.again(of, due, key, reason=why))
+    decision.print(key, "again", "The next pass of `counterseal reconcile` tries it again.")
 
 
 @app.command("dismiss")
-def dismiss(
-    kind: Kind,
-    key: Key,
-    reason: Reason,
-    tenant: AsTenant = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+@with_groups
+def dismiss(kind: Kind, key: Key, decision: Decision) -> None:
     """Dismiss a failed verification or reversal: it needs no attention any more."""
-    due = _due_kind(kind)
-    _decide(
-        store, by, tenant, key, lambda items, owner: items.dismiss(owner, due, key, reason=reason)
-    )
-    _print_decision("Dismissed.", key, "dismissed", as_json=as_json)
-
-
-def _print_decision(text: str, key: str, decision: str, *, as_json: bool) -> None:
-    render({"key": key, "decision": decision}, lambda: [text], as_json=as_json)
-
-
-def _entry(tenant: str, row: AttentionRow) -> Iterator[RenderableType]:
-    yield heading(safe(f"{row.kind}: {row.tool} {row.version}"))
-    yield fields(
-        [
-            ("What it does", row.consequence or ""),
-            ("Resource", row.resource or ""),
-            ("Reason", row.reason),
-            ("Since", f"{row.since:%Y-%m-%d %H:%M:%S} UTC" if row.since else ""),
-            ("Tenant", tenant),
-            ("Key", row.key),
-            ("Call", row.call_id),
-            ("Run", row.run_id),
-            ("What to do", _NEXT_STEPS.get(row.kind, "")),
-        ]
-    )
+    due, why = _due_kind(kind), decision.reason
+    decision.make(key, lambda items, of: items.dismiss(of, due, key, reason=why))
+    decision.print(key, "dismissed", "Dismissed.")
 
 
 # Working on the store ----------------------------------------------------------------------------
@@ -296,58 +300,9 @@ def _with_runtime(
         fail(one_line(str(error)), code=1)
 
 
-def _attend(store: str | None, by: str | None, act: Callable[[NeedsAttention], Awaitable[T]]) -> T:
-    from counterseal.operations.attention import NeedsAttention
-
-    async def work(runtime: Runtime) -> T:
-        return await act(NeedsAttention(runtime, by=by or user_name("--by")))
-
-    return _with_runtime(project_settings(), store, work)
-
-
-def _decide(
-    store: str | None,
-    by: str | None,
-    tenant: str | None,
-    key: str,
-    act: Callable[[NeedsAttention, str], Awaitable[None]],
-) -> None:
-    """Decide on a key of the given tenant, else of the only tenant where it needs attention."""
-    from counterseal.errors import CountersealError
-
-    async def decide(attention: NeedsAttention) -> None:
-        items = [] if tenant else await attention.list(None, 1000)
-        named = [item.tenant for item in items if key in (item.key, item.call_id)]
-        owners = {tenant} if tenant else set(named)
-        if not owners:
-            raise CountersealError(
-                f"nothing with the key {key} needs attention; for a caller's own id of a call, "
-                "give the tenant with --tenant T"
-            )
-        if len(owners) > 1:
-            raise CountersealError("several tenants have this key; choose one with --tenant T")
-        await act(attention, owners.pop())
-
-    _attend(store, by, decide)
-
-
 def _due_kind(text: str) -> DueKind:
     from counterseal.ledger.records import DueKind
 
     if text not in (DueKind.VERIFY, DueKind.COMPENSATE):
         fail(f"KIND must be verify or compensate, got {text!r}.")
     return DueKind(text)
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:
-        fail(f"--data is not valid JSON: {error}.")
-    if not isinstance(value, dict):
-        fail("--data must be a JSON object.")
-    return value
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a number")

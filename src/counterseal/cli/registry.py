@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AllTenants, AsJson, By, Reason, StoreUrl, Yes
+from counterseal.cli.options import AllTenants, AsJson, StoreUrl, Yes, with_groups
 from counterseal.cli.project import (
-    ask_reason,
+    Change,
     declared_tools,
     load_registry,
-    operate,
     project_settings,
     with_store,
 )
@@ -27,7 +26,7 @@ from counterseal.cli.render import fail, note, one_line, render, table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from counterseal.registry import Kill, RegistryChange, RegistryRecord
+    from counterseal.registry import Kill, RegistryChange
 
 app = typer.Typer(
     help="List tools; stop, restore, enable or disable them; accept lower risk classes.",
@@ -67,27 +66,20 @@ def log(store: StoreUrl = None, as_json: AsJson = False) -> None:
     if not changes and not as_json:
         note("No changes yet.")
         return
-
-    def page() -> Iterator[RenderableType]:
-        rows = [
-            (
-                str(change.number),
-                f"{change.at:%Y-%m-%d %H:%M}",
-                change.by,
-                _change_text(change),
-                change.reason,
-            )
-            for change in changes
-        ]
-        yield table(rows, titles=("No.", "When (UTC)", "Who", "What", "Why"))
-
-    render({"changes": [change.export() for change in changes]}, page, as_json=as_json)
+    rows = [
+        (str(one.number), f"{one.at:%Y-%m-%d %H:%M}", one.by, _change_text(one), one.reason)
+        for one in changes
+    ]
+    titles = ("No.", "When (UTC)", "Who", "What", "Why")
+    record = {"changes": [change.export() for change in changes]}
+    render(record, lambda: [table(rows, titles=titles)], as_json=as_json)
 
 
 # Changing ----------------------------------------------------------------------------------------
 
 
 @app.command("kill")
+@with_groups
 def kill(
     tool: Annotated[
         str | None, Argument(metavar="[TOOL]", help="A tool's name.", show_default=False)
@@ -95,11 +87,9 @@ def kill(
     effect: Annotated[str | None, Option(metavar="E", help="Every tool of an effect.")] = None,
     everything: Annotated[bool, Option("--all", help="Every tool.")] = False,
     tenant: AllTenants = None,
-    reason: Reason = None,
     yes: Yes = False,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
+    *,
+    change: Change,
 ) -> None:
     """Stop a tool, every tool of an effect, or all tools.
 
@@ -108,90 +98,80 @@ def kill(
     """
     if [tool is not None, effect is not None, everything].count(True) != 1:
         fail("Name exactly one thing to stop: a TOOL, --effect E, or --all.")
-    registry, aim = declared_tools(project_settings()), {"effect": effect, "tenant": tenant}
-    stops = operate(store, by, lambda operator: operator.preview_kill(tool=tool, **aim), registry)
-    _note_preview(stops)
-    if tenant is not None and tenant not in with_store(store, lambda opened: opened.tenants()):
+    registry = declared_tools(project_settings())
+    aim = {"tool": tool, "effect": effect, "tenant": tenant}
+    stops = change.make(lambda operator: operator.preview_kill(**aim), registry)
+    note("It stops:" if stops else "Everything it covers is stopped already.")
+    for record in stops:
+        note(f"  {record.name} {record.version}")
+    if tenant is not None and tenant not in with_store(change.store, lambda one: one.tenants()):
         note(one_line(f"No call of the tenant {tenant!r} is on record. Is the name right?"))
-    why = ask_reason(reason)
+    why = change.why()
     if not yes:
         typer.confirm("Stop it?", abort=True, err=True)
-    done = operate(
-        store, by, lambda operator: operator.kill(tool=tool, **aim, reason=why), registry
-    )
-    record = {
-        "kill": done.export(),
-        "stops": [{"tool": stopped.name, "version": stopped.version} for stopped in stops],
-    }
-    render(record, lambda: [f"{done.id} stops {_kill_scope(done)}."], as_json=as_json)
-    if not as_json:
+    done = change.make(lambda operator: operator.kill(**aim, reason=why), registry)
+    stopped = [{"tool": record.name, "version": record.version} for record in stops]
+    text = f"{done.id} stops {_kill_scope(done)}."
+    change.print({"kill": done.export(), "stops": stopped}, text)
+    if not change.as_json:
         note(f"Undo it with `counterseal registry restore {done.id}`.")
 
 
 @app.command("restore")
+@with_groups
 def restore(
     kill_id: Annotated[
         str | None, Argument(metavar="[KILL]", help="A kill's id, if several are in force.")
     ] = None,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
+    *,
+    change: Change,
 ) -> None:
     """Undo a kill."""
-    registry = load_registry(store)
+    registry = load_registry(change.store)
     if kill_id is None:
-        kill_id = _only_kill(registry.kills)
-    why = ask_reason(reason)
-    change = operate(store, by, lambda operator: operator.restore(kill_id, reason=why), registry)
-    render(change.export(), lambda: [f"{kill_id} is undone."], as_json=as_json)
+        if not registry.kills:
+            fail("No kill is in force.", code=1)
+        if len(registry.kills) > 1:
+            _note_kills(registry.kills)
+            fail("Several kills are in force.", "Name the one to undo.")
+        kill_id = registry.kills[0].id
+    why = change.why()
+    made = change.make(lambda operator: operator.restore(kill_id, reason=why), registry)
+    change.print(made.export(), f"{kill_id} is undone.")
     _note_kills(registry.kills)
 
 
 @app.command("enable")
-def enable(
-    tool: Tool,
-    version: Version = None,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+@with_groups
+def enable(tool: Tool, version: Version = None, *, change: Change) -> None:
     """Enable a tool, or one version of it, again."""
-    why, known = ask_reason(reason), declared_tools(project_settings())
-    change = operate(store, by, lambda operator: operator.enable(tool, version, reason=why), known)
-    render(change.export(), lambda: [f"{_named(tool, version)} is enabled."], as_json=as_json)
+    why, known = change.why(), declared_tools(project_settings())
+    made = change.make(lambda operator: operator.enable(tool, version, reason=why), known)
+    change.print(made.export(), f"{_named(tool, version)} is enabled.")
 
 
 @app.command("disable")
-def disable(
-    tool: Tool,
-    version: Version = None,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+@with_groups
+def disable(tool: Tool, version: Version = None, *, change: Change) -> None:
     """Disable a tool, or one version of it.
 
     Without --version, later versions are disabled too. If other versions are left, new runs get
     those; use `kill` to stop calls altogether.
     """
-    why, known = ask_reason(reason), declared_tools(project_settings())
-    change = operate(store, by, lambda operator: operator.disable(tool, version, reason=why), known)
-    render(change.export(), lambda: [f"{_named(tool, version)} is disabled."], as_json=as_json)
+    why, known = change.why(), declared_tools(project_settings())
+    made = change.make(lambda operator: operator.disable(tool, version, reason=why), known)
+    change.print(made.export(), f"{_named(tool, version)} is disabled.")
 
 
 @app.command("accept-risk")
+@with_groups
 def accept_risk(
     tool: Tool,
     version: Annotated[str, Option("--version", metavar="V", help="Which version.")],
     withdraw: Annotated[bool, Option("--withdraw", help="Take an acceptance back.")] = False,
-    reason: Reason = None,
     yes: Yes = False,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
+    *,
+    change: Change,
 ) -> None:
     """Accept that a contract lowers the risk class of its effect.
 
@@ -199,47 +179,25 @@ def accept_risk(
     gives. Shows the reason, and asks. Holds for the contract as it is: a changed one is judged by
     its effect again.
     """
-    known = load_registry(store, declared_tools(project_settings()))
+    known, named = (
+        load_registry(change.store, declared_tools(project_settings())),
+        f"{tool} {version}",
+    )
     for record in known.versions(tool):
         if record.version == version and not withdraw:
-            _note_lowered(record)
-    why = ask_reason(reason)
+            contract = record.contract
+            note(f"{named} has the effect {contract.effect}.")
+            note(f"  judged as  {record.risk}")
+            note(f"  declares   {contract.risk}: {one_line(contract.risk_justification or '')}")
+    why = change.why()
     if not yes and not withdraw:
         typer.confirm("Accept it?", abort=True, err=True)
-    change = operate(
-        store,
-        by,
+    made = change.make(
         lambda operator: operator.accept_risk(tool, version, accepted=not withdraw, reason=why),
         known,
     )
-    judged = known.get(tool, version).risk
-    text = f"Calls of {_named(tool, version)} are judged as {judged}."
-    render(change.export(), lambda: [text], as_json=as_json)
-
-
-def _note_lowered(record: RegistryRecord) -> None:
-    contract = record.contract
-    note(f"{_named(record.name, record.version)} has the effect {contract.effect}.")
-    note(f"  judged as  {record.risk}")
-    note(f"  declares   {contract.risk}: {one_line(contract.risk_justification or '')}")
-
-
-def _only_kill(kills: Sequence[Kill]) -> str:
-    if not kills:
-        fail("No kill is in force.", code=1)
-    if len(kills) > 1:
-        _note_kills(kills)
-        fail("Several kills are in force.", "Name the one to undo.")
-    return kills[0].id
-
-
-def _note_preview(stops: Sequence[RegistryRecord]) -> None:
-    if not stops:
-        note("Everything it covers is stopped already.")
-        return
-    note("It stops:")
-    for record in stops:
-        note(f"  {record.name} {record.version}")
+    text = f"Calls of {named} are judged as {known.get(tool, version).risk}."
+    change.print(made.export(), text)
 
 
 def _note_kills(kills: Sequence[Kill]) -> None:
@@ -283,14 +241,13 @@ def _change_text(change: RegistryChange) -> str:
         side = "to" if change.op == "grant" else "from"
         named = _named(change.grant.tool, change.grant.version)
         return f"{change.op} {named} {side} {one_line(change.grant.agent)}"
-    text = f"{change.op} {_named(change.tool or '', change.version)}"
+    named = _named(change.tool or "", change.version)
     if "risk_accepted" in change.fields:
-        named = _named(change.tool or "", change.version)
-        if change.fields["risk_accepted"]:
-            return f"accept {change.what['risk_class']} for {named}"
-        return f"judge {named} by its effect again"
+        accepted = change.fields["risk_accepted"]
+        risk = change.what["risk_class"] if accepted else ""
+        return f"accept {risk} for {named}" if accepted else f"judge {named} by its effect again"
     share = change.fields.get("rollout_percentage")
-    return text if share is None else f"{text} to {share}%"
+    return f"{change.op} {named}" + ("" if share is None else f" to {share}%")
 
 
 def _drift(row: dict[str, Any]) -> str:

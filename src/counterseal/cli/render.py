@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import typer
 
@@ -35,7 +35,7 @@ MAX_WIDTH: Final = 100
 """Longer lines are hard to read, however wide the terminal is."""
 LABEL_WIDTH: Final = 16
 _MAX_NAMED: Final = 3
-"""Files that a message names."""
+"""Files or tools that a message names."""
 
 _UNSAFE: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -118,13 +118,9 @@ def console() -> Console:
     """Return a Rich console on stdout: plain if NO_COLOR is set or stdout is no terminal."""
     from rich.console import Console
 
-    plain = bool(os.environ.get("NO_COLOR"))
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     terminal = Console(
-        file=sys.stdout,
-        color_system=None if plain else "auto",
-        highlight=False,
-        markup=False,
-        emoji=False,
+        file=sys.stdout, color_system=colours, highlight=False, markup=False, emoji=False
     )
     terminal.width = min(terminal.width, MAX_WIDTH)
     return terminal
@@ -226,8 +222,13 @@ def fields(rows: Iterable[tuple[str, str]]) -> Padding:
     return Padding(grid, (0, 0, 0, 2))
 
 
-def table(rows: Iterable[Sequence[str | Text]], *, titles: Sequence[str] = ()) -> Padding:
-    """Return columns as wide as their texts; the last one takes the remaining width."""
+def table(
+    rows: Iterable[Sequence[str | Text]], *, titles: Sequence[str] = (), whole: int = 0
+) -> Padding:
+    """Return columns as wide as their texts; the last one takes the remaining width.
+
+    The texts of the first `whole` columns are never broken.
+    """
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -236,10 +237,10 @@ def table(rows: Iterable[Sequence[str | Text]], *, titles: Sequence[str] = ()) -
     grid = Table(
         box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=bool(titles), header_style="dim"
     )
-    width = max([len(titles), *map(len, cells)])
-    for index in range(width):
+    for index in range(max([len(titles), *map(len, cells)])):
         title = titles[index] if titles else ""
-        grid.add_column(title, overflow="fold", no_wrap=False, min_width=min(len(title), 8) or None)
+        least = min(len(title), 8) or None
+        grid.add_column(title, overflow="fold", no_wrap=index < whole, min_width=least)
     for row in cells:
         grid.add_row(*row)
     return Padding(grid, (0, 0, 0, 2))
@@ -250,10 +251,10 @@ def table(rows: Iterable[Sequence[str | Text]], *, titles: Sequence[str] = ()) -
 
 def check_overwrite(files: Sequence[Path], *, force: bool, out: str) -> None:
     """End the command if a file exists and `force` is not given. `out` is the option's form."""
-    existing = [file for file in files if os.path.lexists(file)]
+    existing = [relative(file) for file in files if os.path.lexists(file)]
     if existing and not force:
         fail(
-            f"{_named(existing)} already {'exists' if len(existing) == 1 else 'exist'}.",
+            f"{named(existing)} already {'exists' if len(existing) == 1 else 'exist'}.",
             f"Nothing was written. Give --force to overwrite, or --out {out}.",
         )
 
@@ -270,14 +271,14 @@ def write_files(texts: Mapping[Path, str]) -> None:
     new_folders = sorted((one for one in parents if not one.exists()), reverse=True)
     mark = secrets.token_hex(4)
     beside = {file: file.with_name(f".{file.name}.{mark}.part") for file in texts}
-    written: list[Path] = []
+    written: list[str] = []
     try:
         for file, text in texts.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             beside[file].write_text(text, encoding="utf-8")
         for file in texts:
             beside[file].replace(file)
-            written.append(file)
+            written.append(relative(file))
     except OSError as error:
         for part in beside.values():
             with suppress(OSError):
@@ -286,7 +287,7 @@ def write_files(texts: Mapping[Path, str]) -> None:
             with suppress(OSError):
                 created.rmdir()  # deepest first; fails, as it should, if something is in it
         failed = error.filename or relative(next(iter(texts)))
-        result = f"Written before: {_named(written)}." if written else "Nothing was written."
+        result = f"Written before: {named(written)}." if written else "Nothing was written."
         fail(f"Can't write {failed}: {error.strerror}.", result)
 
 
@@ -297,7 +298,7 @@ def relative(file: Path) -> str:
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
 
 
-def _named(files: Sequence[Path]) -> str:
-    names = ", ".join(map(relative, files[:_MAX_NAMED]))
-    more = len(files) - _MAX_NAMED
-    return f"{names} and {more} more" if more > 0 else names
+def named(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -14,16 +14,14 @@ from typer import Option
 
 from counterseal.cli.options import StoreUrl
 from counterseal.cli.project import (
-    declared_agent,
     errors_end_the_command,
+    principal_for,
     project_settings,
     require_packages,
 )
 from counterseal.cli.render import fail, note, one_line, render, warn
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
     from counterseal.config import Settings
     from counterseal.web.server import Running
 
@@ -66,8 +64,13 @@ def serve(
     tls = _tls_files(settings, tls_cert, tls_key)
     anonymous = None
     if anonymous_as is not None:
-        anonymous = declared_agent(settings, anonymous_as)
-        _refuse_anonymous_access(host)
+        anonymous = principal_for(settings, anonymous_as)
+        if not _is_local(host):
+            fail(
+                f"--anonymous-as is for this machine only, and {host} is reachable from others.",
+                "Listen on 127.0.0.1, or leave it out and issue keys: "
+                "`counterseal keys issue --tenant T --agent A`.",
+            )
 
     results = sys.stdout
 
@@ -76,7 +79,9 @@ def serve(
         with redirect_stdout(results):
             _print_addresses(running, anonymous=anonymous is not None, as_json=as_json)
         if anonymous is None and settings.gateway.oauth is None and not running.credentials:
-            _note_no_access()
+            note("No client can sign in yet: there is neither an API key nor [gateway.oauth].")
+            note("Issue a key: counterseal keys issue --tenant T --agent A")
+            note("Or let every client on this machine in: counterseal serve --anonymous-as AGENT")
         if tls is None:
             _warn_unencrypted(settings, host)
 
@@ -151,23 +156,11 @@ def _warn_unencrypted(settings: Settings, host: str) -> None:
     )
 
 
-def _refuse_anonymous_access(host: str) -> None:
-    if not _is_local(host):
-        fail(
-            f"--anonymous-as is for this machine only, and {host} is reachable from others.",
-            "Listen on 127.0.0.1, or leave it out and issue keys: "
-            "`counterseal keys issue --tenant T --agent A`.",
-        )
-
-
-def _note_no_access() -> None:
-    note("No client can sign in yet: there is neither an API key nor [gateway.oauth].")
-    note("Issue a key: counterseal keys issue --tenant T --agent A")
-    note("Or let every client on this machine in: counterseal serve --anonymous-as AGENT")
-
-
 def _print_addresses(running: Running, *, anonymous: bool, as_json: bool) -> None:
-    client = _client_entry(running.mcp_url, anonymous=anonymous)
+    entry: dict[str, Any] = {"type": "http", "url": running.mcp_url}
+    if not anonymous:
+        entry["headers"] = {"Authorization": "Bearer ${COUNTERSEAL_KEY}"}
+    client = {"mcpServers": {"counterseal": entry}}
     record = {
         "url": running.url,
         "mcp_url": running.mcp_url,
@@ -187,14 +180,6 @@ def _print_addresses(running: Running, *, anonymous: bool, as_json: bool) -> Non
     ]
     render(record, lambda: page, as_json=as_json)
     sys.stdout.flush()  # a program may read it through a pipe
-
-
-def _client_entry(url: str, *, anonymous: bool) -> dict[str, Any]:
-    """Return the configuration that most MCP clients accept."""
-    entry: dict[str, Any] = {"type": "http", "url": url}
-    if not anonymous:
-        entry["headers"] = {"Authorization": "Bearer ${COUNTERSEAL_KEY}"}
-    return {"mcpServers": {"counterseal": entry}}
 
 
 # Standard input and output -----------------------------------------------------------------------
@@ -219,7 +204,7 @@ def mcp(
             known = ", ".join(sorted(settings.agents)) or "none yet"
             missing = "The client's agent is missing. Give it with --as AGENT."
             fail(missing, f"Declared agents: {known}.")
-        principal = declared_agent(settings, agent)
+        principal = principal_for(settings, agent)
         if sys.stderr.isatty() and stdin.isatty():
             note("Waiting for an MCP client on standard input. Stop with Ctrl-C.")
         with errors_end_the_command("nothing is served"):
@@ -287,7 +272,12 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
             if not stopping:
                 raise
 
-    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=factory) as runner:
         runner.run(watched())
 
 
@@ -302,13 +292,3 @@ def tune_garbage_collection() -> None:
 
 def _note_progress(text: str) -> None:
     note(one_line(text))
-
-
-def _loop_factory() -> Callable[[], AbstractEventLoop] | None:
-    """Return uvloop's event loop if it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], AbstractEventLoop] = uvloop.new_event_loop
-    return factory

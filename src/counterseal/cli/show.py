@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -64,10 +64,9 @@ def show(
     """
     contracts = contracts_at(paths or [])
     if tool is None:
-        _list(contracts, as_json=as_json)
+        _list_tools(contracts, as_json=as_json)
         return
-    versions = _versions(contracts, tool)
-    chosen = _choose(versions, tool, version)
+    chosen, versions = _choose(contracts, tool, version)
     contract = chosen.contract
     if contract is None:
         for problem in chosen.problems:
@@ -76,11 +75,20 @@ def show(
     if form is not ContractForm.CARD:
         _print_form(contract, form)
         return
-    render(
-        _record(chosen, contract, versions),
-        lambda: _card(chosen, contract, versions),
-        as_json=as_json,
-    )
+    from counterseal.cli.contract_card import card
+
+    place = chosen.source
+    others = [one for one in versions if one != contract.version]
+    record = {
+        "record": contract.record(),
+        "hash": contract.hash,
+        "versions": versions,
+        "file": place.file,
+        "line": place.line,
+        "problems": [problem.record() for problem in chosen.problems],
+    }
+    page = card(contract, place=f"{place.file}:{place.line}", others=others)
+    render(record, lambda: page, as_json=as_json)
     if chosen.problems and not as_json:
         count = counted(len(chosen.problems), "problem")
         note(f"{count}: `counterseal lint {chosen.path}`")
@@ -108,58 +116,54 @@ def schema(
         print_json(model_schema(ObservationEnvelope, title="ObservationObject"))
 
 
-# Choosing a contract -----------------------------------------------------------------------------
-
-
-def _versions(contracts: Sequence[Discovered], tool: str) -> list[Discovered]:
-    """Return every version of a tool, newest first."""
-    versions = [item for item in contracts if item.name == tool]
-    if not versions:
-        _fail_unknown(contracts, tool)
-    return sorted(versions, key=_version_order, reverse=True)
-
-
-def _fail_unknown(contracts: Sequence[Discovered], tool: str) -> NoReturn:
-    unread = [str(item.path) for item in contracts if not item.name]
-    if unread:
-        note(f"Can't read {', '.join(unread)}. Run `counterseal lint` for the reasons.")
-    names = sorted({item.name for item in contracts if item.name})
-    near = get_close_matches(tool, names)
-    known = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-    hint = f"Did you mean {', '.join(near)}?" if near else f"Known tools: {known}."
-    fail(f"There is no tool {tool!r}.", hint if names else "")
-
-
-def _version_order(item: Discovered) -> tuple[bool, Version]:
+def _choose(
+    contracts: Sequence[Discovered], tool: str, version: str | None
+) -> tuple[Discovered, list[str]]:
+    """Return one version of a tool, by default the newest, and all version numbers."""
     from packaging.version import InvalidVersion, Version
 
-    try:
-        return (True, Version(item.contract.version if item.contract else ""))
-    except InvalidVersion:
-        return (False, Version("0"))
+    def order(item: Discovered) -> tuple[bool, Version]:
+        try:
+            return (True, Version(item.contract.version if item.contract else ""))
+        except InvalidVersion:
+            return (False, Version("0"))
 
-
-def _choose(versions: list[Discovered], tool: str, version: str | None) -> Discovered:
+    items = sorted((one for one in contracts if one.name == tool), key=order, reverse=True)
+    if not items:
+        unread = [str(item.path) for item in contracts if not item.name]
+        if unread:
+            note(f"Can't read {', '.join(unread)}. Run `counterseal lint` for the reasons.")
+        names = sorted({item.name for item in contracts if item.name})
+        near = get_close_matches(tool, names)
+        known = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+        hint = f"Did you mean {', '.join(near)}?" if near else f"Known tools: {known}."
+        fail(f"There is no tool {tool!r}.", hint if names else "")
+    versions = [item.contract.version for item in items if item.contract is not None]
     if version is None:
-        return versions[0]
-    known = _version_numbers(versions)
-    if version not in known:
-        fail(f"{tool} has no version {version}.", f"Known versions: {', '.join(known)}.")
-    return next(item for item in versions if item.contract and item.contract.version == version)
+        return items[0], versions
+    if version not in versions:
+        fail(f"{tool} has no version {version}.", f"Known versions: {', '.join(versions)}.")
+    matching = (item for item in items if item.contract and item.contract.version == version)
+    return next(matching), versions
 
 
-def _version_numbers(versions: Sequence[Discovered]) -> list[str]:
-    return [item.contract.version for item in versions if item.contract is not None]
-
-
-# Rows and pages ----------------------------------------------------------------------------------
-
-
-def _list(contracts: Sequence[Discovered], *, as_json: bool) -> None:
-    rows = [_row(item, item.contract) for item in contracts if item.contract is not None]
-    if len(rows) < len(contracts):
-        unread = counted(len(contracts) - len(rows), "contract")
+def _list_tools(contracts: Sequence[Discovered], *, as_json: bool) -> None:
+    read = [(item, item.contract) for item in contracts if item.contract is not None]
+    if len(read) < len(contracts):
+        unread = counted(len(contracts) - len(read), "contract")
         note(f"Can't read {unread}. Run `counterseal lint` for the reasons.")
+    rows: list[dict[str, Any]] = [
+        {
+            "name": item.name,
+            "version": contract.version,
+            "effect": contract.effect.value if contract.effect else None,
+            "risk_class": contract.risk.value,
+            "description": contract.affordance.model_description,
+            "file": item.source.file,
+            "line": item.source.line,
+        }
+        for item, contract in read
+    ]
 
     def page() -> Iterator[RenderableType]:
         cells = []
@@ -172,24 +176,9 @@ def _list(contracts: Sequence[Discovered], *, as_json: bool) -> None:
     render({"tools": rows}, page, as_json=as_json)
 
 
-def _row(item: Discovered, contract: Contract) -> dict[str, Any]:
-    return {
-        "name": item.name,
-        "version": contract.version,
-        "effect": contract.effect.value if contract.effect else None,
-        "risk_class": contract.risk.value,
-        "description": contract.affordance.model_description,
-        "file": item.source.file,
-        "line": item.source.line,
-    }
-
-
 def _print_form(contract: Contract, form: ContractForm) -> None:
-    if form is ContractForm.ENVELOPE:
-        print_json(contract.envelope())
-        return
-    if form is ContractForm.RECORD:
-        print_json(contract.record())
+    if form in (ContractForm.ENVELOPE, ContractForm.RECORD):
+        print_json(contract.envelope() if form is ContractForm.ENVELOPE else contract.record())
         return
     from counterseal.contract.formats import FORMATS
 
@@ -199,23 +188,7 @@ def _print_form(contract: Contract, form: ContractForm) -> None:
     print_json(view.tool)
 
 
-def _record(
-    chosen: Discovered, contract: Contract, versions: Sequence[Discovered]
-) -> dict[str, Any]:
-    return {
-        "record": contract.record(),
-        "hash": contract.hash,
-        "versions": _version_numbers(versions),
-        "file": chosen.source.file,
-        "line": chosen.source.line,
-        "problems": [problem.record() for problem in chosen.problems],
-    }
+# Choosing a contract -----------------------------------------------------------------------------
 
 
-def _card(
-    chosen: Discovered, contract: Contract, versions: Sequence[Discovered]
-) -> Iterator[RenderableType]:
-    from counterseal.cli.contract_card import card
-
-    others = _version_numbers([item for item in versions if item is not chosen])
-    return card(contract, place=f"{chosen.source.file}:{chosen.source.line}", others=others)
+# Rows and pages ----------------------------------------------------------------------------------

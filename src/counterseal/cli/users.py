@@ -6,19 +6,18 @@ Changes are written to the project's store; every worker applies them within a s
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AsJson, By, Expires, Reason, StoreUrl, expiry
-from counterseal.cli.project import ask_reason, load_registry, operate, require_packages
+from counterseal.cli.options import AllTenants, AsJson, Expires, StoreUrl, expiry, with_groups
+from counterseal.cli.project import Change, load_registry, require_packages
 from counterseal.cli.render import fail, note, one_line, render, table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from counterseal.accounts import Accounts
     from counterseal.registry.identities import User
 
@@ -46,16 +45,51 @@ Tenant = Annotated[str, Option("--tenant", metavar="T", help="In which tenant; '
 FromStdin = Annotated[bool, Option("--password-stdin", help="Read the password from stdin.")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserChange(Change):
+    """The options of commands that change users."""
+
+    def user(self, act: Callable[[Accounts], Awaitable[T]]) -> T:
+        """Change users in the store, and return the result."""
+        require_packages("argon2")
+        from counterseal.accounts import Accounts
+
+        return self.make(lambda operator: act(Accounts(operator)))
+
+    def why_and_password(self, *, from_stdin: bool) -> tuple[str, str]:
+        """Return the reason and the password: from stdin, or asked for twice and not shown."""
+        from counterseal.accounts.users import check_password
+        from counterseal.errors import RegistryError
+
+        if from_stdin and not self.reason:
+            fail("--password-stdin needs --reason TEXT: stdin is used for the password.")
+        why = self.why()
+        if from_stdin:
+            password = sys.stdin.read(_MAX_PASSWORD + 1).removesuffix("\n").removesuffix("\r")
+        elif _is_interactive():
+            password = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        else:
+            fail("Stdin is no terminal, so no password can be asked for.", "Use --password-stdin.")
+        try:
+            check_password(password)
+        except RegistryError as error:
+            fail(str(error))
+        return why, password
+
+
+def _is_interactive() -> bool:
+    return sys.stdin.isatty()
+
+
 @app.command("add")
+@with_groups
 def add(
     name: Name,
     tenant: Tenant,
     role: Roles = None,
     password_stdin: FromStdin = False,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
+    *,
+    change: UserChange,
 ) -> None:
     """Add a user who can sign in. The password is asked for twice.
 
@@ -65,57 +99,45 @@ def add(
     if not role:
         fail("The role is missing. Give it with --role R.", "viewer, approver, operator or admin.")
     _note_powerless(role)
-    why = _reason(reason, password_stdin=password_stdin)
-    password = _password(password_stdin=password_stdin)
-    user = _change(store, by, lambda users: users.add(name, password, {tenant: role}, reason=why))
-    _print_user(user, f"{user.name} can sign in.", as_json=as_json)
+    why, password = change.why_and_password(from_stdin=password_stdin)
+    user = change.user(lambda users: users.add(name, password, {tenant: role}, reason=why))
+    change.print(user.export(), f"{user.name} can sign in.")
 
 
 @app.command("list")
-def list_users(
-    tenant: Annotated[str | None, Option(metavar="T", help="Of one tenant only.")] = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+def list_users(tenant: AllTenants = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
     """List users, with their roles and personal keys."""
     known = load_registry(store).users
     users = [user for user in known if not tenant or {tenant, "*"} & user.tenants.keys()]
     if not users and not as_json:
         note("There are no users. Add one with `counterseal users add`.")
         return
-
-    def page() -> Iterator[RenderableType]:
-        yield table([_cells(user) for user in users], titles=("User", "Roles", "Keys", "Last"))
-
-    render({"users": [user.export() for user in users]}, page, as_json=as_json)
+    titles = ("User", "Roles", "Keys", "Last")
+    render(
+        {"users": [user.export() for user in users]},
+        lambda: [table(map(_cells, users), titles=titles)],
+        as_json=as_json,
+    )
 
 
 @app.command("set-password")
-def set_password(
-    name: Name,
-    password_stdin: FromStdin = False,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+@with_groups
+def set_password(name: Name, password_stdin: FromStdin = False, *, change: UserChange) -> None:
     """Set a new password for a user, and end their sessions. Personal keys stay."""
-    why = _reason(reason, password_stdin=password_stdin)
-    password = _password(password_stdin=password_stdin)
-    user = _change(store, by, lambda users: users.set_password(name, password, reason=why))
-    _print_user(user, f"{user.name} has a new password.", as_json=as_json)
+    why, password = change.why_and_password(from_stdin=password_stdin)
+    user = change.user(lambda users: users.set_password(name, password, reason=why))
+    change.print(user.export(), f"{user.name} has a new password.")
 
 
 @app.command("roles")
+@with_groups
 def roles(
     name: Name,
     tenant: Tenant,
     role: Roles = None,
     none: Annotated[bool, Option("--none", help="Remove all roles there.")] = False,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
+    *,
+    change: UserChange,
 ) -> None:
     """Replace the roles of a user in one tenant.
 
@@ -124,146 +146,83 @@ def roles(
     if bool(role) == none:
         fail("Give either --role R or --none.")
     _note_powerless(role or ["viewer"])
-    why = ask_reason(reason)
-    user = _change(store, by, lambda users: users.set_roles(name, tenant, role or (), reason=why))
-    _print_user(user, f"{user.name} has new roles.", as_json=as_json)
+    why = change.why()
+    user = change.user(lambda users: users.set_roles(name, tenant, role or (), reason=why))
+    change.print(user.export(), f"{user.name} has new roles.")
 
 
 @app.command("disable")
-def disable(
-    name: Name,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+@with_groups
+def disable(name: Name, change: UserChange) -> None:
     """Refuse a user, by session and by key, until `enable`."""
-    why = ask_reason(reason)
-    user = _change(store, by, lambda users: users.set_active(name, active=False, reason=why))
-    _print_user(user, f"{user.name} is disabled.", as_json=as_json)
+    why = change.why()
+    user = change.user(lambda users: users.set_active(name, active=False, reason=why))
+    change.print(user.export(), f"{user.name} is disabled.")
 
 
 @app.command("enable")
-def enable(
-    name: Name,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+@with_groups
+def enable(name: Name, change: UserChange) -> None:
     """Allow a disabled user to sign in again."""
-    why = ask_reason(reason)
-    user = _change(store, by, lambda users: users.set_active(name, active=True, reason=why))
-    _print_user(user, f"{user.name} is enabled.", as_json=as_json)
+    why = change.why()
+    user = change.user(lambda users: users.set_active(name, active=True, reason=why))
+    change.print(user.export(), f"{user.name} is enabled.")
 
 
 @app.command("sign-out")
-def sign_out(
-    name: Name,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+@with_groups
+def sign_out(name: Name, change: UserChange) -> None:
     """End all sessions of a user. The user can sign in again."""
-    why = ask_reason(reason)
-    user = _change(store, by, lambda users: users.sign_out(name, reason=why))
-    _print_user(user, f"{user.name} is signed out everywhere.", as_json=as_json)
+    why = change.why()
+    user = change.user(lambda users: users.sign_out(name, reason=why))
+    change.print(user.export(), f"{user.name} is signed out everywhere.")
 
 
 @app.command("remove")
-def remove(
-    name: Name,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
+@with_groups
+def remove(name: Name, change: UserChange) -> None:
     """Remove a user, with all sessions and personal keys. Their events stay on record."""
-    why = ask_reason(reason)
-    change = _change(store, by, lambda users: users.remove(name, reason=why))
-    render(change.export(), lambda: [f"{change.removed_user} is removed."], as_json=as_json)
+    why = change.why()
+    made = change.user(lambda users: users.remove(name, reason=why))
+    change.print(made.export(), f"{made.removed_user} is removed.")
 
 
 @app.command("key")
+@with_groups
 def key(
     name: Name,
     tenant: Annotated[
         str | None, Option(metavar="T", help="For which tenant, if the user has several.")
     ] = None,
     expires: Expires = None,
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
+    *,
+    change: UserChange,
 ) -> None:
     """Issue a personal key for the HTTP API, and print it once.
 
     Send it as `Authorization: Bearer KEY`. It may always do what the user may do in that tenant.
     The store keeps only a hash.
     """
-    until, why = expiry(expires), ask_reason(reason)
-    text, issued = _change(
-        store, by, lambda users: users.issue_key(name, tenant, until=until, reason=why)
-    )
-    render({**issued.export(), "key": text}, lambda: [text], as_json=as_json)
+    until, why = expiry(expires), change.why()
+    text, issued = change.user(lambda users: users.issue_key(name, tenant, until=until, reason=why))
+    change.print({**issued.export(), "key": text}, text)
     note(f"The key is shown only this once. It is for the tenant {one_line(issued.tenant)}.")
     note(f"Revoke it with `counterseal users revoke-key {issued.key_id}`.")
 
 
 @app.command("revoke-key")
+@with_groups
 def revoke_key(
     key_id: Annotated[str, Argument(metavar="KEY_ID", help="A personal key's id.")],
-    reason: Reason = None,
-    by: By = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
+    change: UserChange,
 ) -> None:
     """Revoke a personal key on every worker.
 
     The id is in `counterseal users list`, and in the key itself after `cs_person_`.
     """
-    why = ask_reason(reason)
-    user = _change(store, by, lambda users: users.revoke_key(key_id, reason=why))
-    _print_user(user, f"The key of {user.name} is revoked.", as_json=as_json)
-
-
-# Helpers -----------------------------------------------------------------------------------------
-
-
-def _change(store: str | None, by: str | None, act: Callable[[Accounts], Awaitable[T]]) -> T:
-    require_packages("argon2")
-    from counterseal.accounts import Accounts
-
-    return operate(store, by, lambda operator: act(Accounts(operator)))
-
-
-def _reason(given: str | None, *, password_stdin: bool) -> str:
-    if password_stdin and not given:
-        fail("--password-stdin needs --reason TEXT: stdin is used for the password.")
-    return ask_reason(given)
-
-
-def _password(*, password_stdin: bool) -> str:
-    """Read the password from stdin, or ask for it twice without showing it."""
-    from counterseal.accounts.users import check_password
-    from counterseal.errors import RegistryError
-
-    if password_stdin:
-        password = sys.stdin.read(_MAX_PASSWORD + 1).removesuffix("\n").removesuffix("\r")
-    elif _is_interactive():
-        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    else:
-        fail("Stdin is no terminal, so no password can be asked for.", "Use --password-stdin.")
-    try:
-        check_password(password)
-    except RegistryError as error:
-        fail(str(error))
-    return password
-
-
-def _is_interactive() -> bool:
-    return sys.stdin.isatty()
+    why = change.why()
+    user = change.user(lambda users: users.revoke_key(key_id, reason=why))
+    change.print(user.export(), f"The key of {user.name} is revoked.")
 
 
 def _note_powerless(roles: list[str]) -> None:
@@ -271,10 +230,6 @@ def _note_powerless(roles: list[str]) -> None:
 
     if not set(roles) & set(Role):
         note(f"None of these roles may read anything. Add one of {', '.join(Role)}.")
-
-
-def _print_user(user: User, text: str, *, as_json: bool) -> None:
-    render(user.export(), lambda: [text], as_json=as_json)
 
 
 def _cells(user: User) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -71,6 +72,23 @@ def test_list_shows_the_newest_first_under_their_calls(run, project):
     assert shown[4].split()[0] == done
     assert shown[5].split()[2:] == ["tool.succeeded", "SUCCESS"]
     assert max(map(len, shown)) <= 80
+
+
+def test_dates_and_types_are_whole_beside_long_codes(run, folder):
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    tool = fake_tool("read_case", {"wrong": "shape"}, output_schema=schema).tool
+
+    async def call():
+        async with Runtime.open("sqlite:///counterseal.db") as runtime:
+            runtime.register(tool, grants=[Grant(agent="intake-agent", tool="read_case")])
+            caller = someone(agent="intake-agent")
+            return await runtime.submit(Proposal(tool="read_case", arguments={}), caller)
+
+    assert asyncio.run(call()).code == "OBSERVATION_NORMALIZATION_FAIL"
+    listing = ("audit", "list", "--store", "sqlite:///counterseal.db")
+    types = [event["type"] for event in lines(run(*listing, "--json"))]
+    dated = re.findall(r"^  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  (\S+)", run(*listing).stdout, re.M)
+    assert dated == types
 
 
 def test_list_as_json_is_one_record_a_line(run, project):
