@@ -147,7 +147,7 @@ class Client:
         return _observation(await self.get("/v1/observations", query))
 
     async def run(self, run_id: str) -> RunPage:
-        return RunPage.model_validate(await self.get(f"/v1/runs/{_segment(run_id)}"))
+        return await self.row(RunPage, _path("runs", run_id))
 
     async def budgets(self, run: str | None = None) -> list[BudgetRow]:
         return await self.items("/v1/budgets", BudgetRow, {"run": run})
@@ -157,7 +157,7 @@ class Client:
 
     async def me(self) -> Me:
         """Return the caller's identity as the server knows it."""
-        return Me.model_validate(await self.get("/v1/me"))
+        return await self.row(Me, "/v1/me")
 
     def events(self, **query: Any) -> AsyncIterator[EventRow]:
         """Yield events, newest first. Takes the parameters of `/v1/events`."""
@@ -167,6 +167,9 @@ class Client:
 
     async def get(self, path: str, query: Query | None = None) -> Any:
         return (await self._send("GET", path, repeatable=True, params=_parameters(query))).json()
+
+    async def row(self, row: type[T], path: str) -> T:
+        return row.model_validate(await self.get(path))
 
     async def post(self, path: str, body: Query) -> Any:
         response = await self._send("POST", path, json=body)
@@ -212,8 +215,9 @@ class Client:
                 response = await self._http.request(method, path, **options)
             except httpx.TransportError as error:
                 if tries >= self._retries or not (repeatable or isinstance(error, _NOT_SENT)):
-                    raise _unreachable(error) from error
-                seconds = min(0.1 * 2**tries, _MAX_PAUSE)
+                    detail = f"{type(error).__name__}: {error}"
+                    raise ProblemError(_own_problem("unreachable", detail, 0)) from error
+                seconds = 0.1 * 2**tries
             else:
                 if response.is_success or _carries_observation(response):
                     return response
@@ -221,9 +225,10 @@ class Client:
                 busy = response.status_code == 429 or (response.status_code == 503 and repeatable)
                 if not busy or tries >= self._retries:
                     raise _problem(response)
-                seconds = _pause_after(response, tries)
+                given = response.headers.get("retry-after", "")
+                seconds = float(given) if given.isdecimal() else 0.1 * 2**tries
             tries += 1
-            await self._pause(seconds)
+            await self._pause(min(seconds, _MAX_PAUSE))
 
 
 # --- subjects -------------------------------------------------------------------------------------
@@ -240,11 +245,10 @@ class CallRequests(_Requests):
         return self._client.pages("/v1/calls", CallRow, query)
 
     async def get(self, call_id: str) -> CallPage:
-        page = await self._client.get(f"/v1/calls/{_segment(call_id)}")
-        return CallPage.model_validate(page)
+        return await self._client.row(CallPage, _path("calls", call_id))
 
     async def events(self, call_id: str) -> Sequence[EventRow]:
-        return await self._client.items(f"/v1/calls/{_segment(call_id)}/events", EventRow)
+        return await self._client.items(_path("calls", call_id, "events"), EventRow)
 
 
 class ApprovalRequests(_Requests):
@@ -255,21 +259,20 @@ class ApprovalRequests(_Requests):
 
     async def get(self, approval_id: str) -> ApprovalPage | ApprovalRow:
         """Return an approval: the page for a person, the row for the agent that asked."""
-        approval = await self._client.get(f"/v1/approvals/{_segment(approval_id)}")
-        return _APPROVAL.validate_python(approval)
+        return _APPROVAL.validate_python(await self._client.get(_path("approvals", approval_id)))
 
     async def wait(self, approval_id: str, seconds: float = 30.0) -> ApprovalPage | ApprovalRow:
         """Return an approval once it is decided, or after `seconds`, 30 at most."""
-        path = f"/v1/approvals/{_segment(approval_id)}/wait"
-        approval = await self._client.get(path, {"seconds": min(seconds, 30.0)})
+        path, query = _path("approvals", approval_id, "wait"), {"seconds": min(seconds, 30.0)}
+        approval = await self._client.get(path, query)
         return _APPROVAL.validate_python(approval)
 
     async def decide(
         self, approval_id: str, decision: Literal["approve", "reject"], **fields: str
     ) -> ApprovalPage | None:
         """Vote. Takes comment, justification and typed. Returns None if it can't be shown there."""
-        path = f"/v1/approvals/{_segment(approval_id)}/decision"
-        page = await self._client.post(path, {"decision": decision, **fields})
+        body = {"decision": decision, **fields}
+        page = await self._client.post(_path("approvals", approval_id, "decision"), body)
         return None if page is None else ApprovalPage.model_validate(page)
 
 
@@ -283,17 +286,15 @@ class ToolRequests(_Requests):
         return await self._client.items("/v1/tools", CatalogueEntry, {"run": run})
 
     async def get(self, name: str) -> ToolPage:
-        return ToolPage.model_validate(await self._client.get(f"/v1/tools/{_segment(name)}"))
+        return await self._client.row(ToolPage, _path("tools", name))
 
     async def enable(self, name: str, *, reason: str, version: str | None = None) -> None:
-        await self._switch(name, "enable", reason, version)
+        body = {"reason": reason, "version": version}
+        await self._client.post(_path("tools", name, "enable"), body)
 
     async def disable(self, name: str, *, reason: str, version: str | None = None) -> None:
-        await self._switch(name, "disable", reason, version)
-
-    async def _switch(self, name: str, verb: str, reason: str, version: str | None) -> None:
-        path = f"/v1/tools/{_segment(name)}/{verb}"
-        await self._client.post(path, {"reason": reason, "version": version})
+        body = {"reason": reason, "version": version}
+        await self._client.post(_path("tools", name, "disable"), body)
 
 
 class GrantRequests(_Requests):
@@ -305,7 +306,7 @@ class GrantRequests(_Requests):
         return GrantRow.model_validate(await self._client.post("/v1/grants", body))
 
     async def revoke(self, grant_id: str, *, reason: str) -> None:
-        await self._client.delete(f"/v1/grants/{_segment(grant_id)}", {"reason": reason})
+        await self._client.delete(_path("grants", grant_id), {"reason": reason})
 
 
 class KillRequests(_Requests):
@@ -335,7 +336,7 @@ class KillRequests(_Requests):
         return KillRow.model_validate(await self._client.post("/v1/kills", body))
 
     async def restore(self, kill_id: str, *, reason: str) -> None:
-        await self._client.delete(f"/v1/kills/{_segment(kill_id)}", {"reason": reason})
+        await self._client.delete(_path("kills", kill_id), {"reason": reason})
 
 
 class AttentionRequests(_Requests):
@@ -345,14 +346,13 @@ class AttentionRequests(_Requests):
 
     async def act(self, kind: str, key: str, action: str, *, reason: str, **more: Any) -> None:
         """Take one of the row's `actions`; `happened` takes `data`."""
-        path = f"/v1/concerns/{_segment(kind)}/{_segment(key)}/{_segment(action)}"
-        await self._client.post(path, {"reason": reason, **more})
+        await self._client.post(_path("concerns", kind, key, action), {"reason": reason, **more})
 
 
 class AuditRequests(_Requests):
     async def chain(self) -> ChainStatus:
         """Return how far the record is sealed."""
-        return ChainStatus.model_validate(await self._client.get("/v1/audit"))
+        return await self._client.row(ChainStatus, "/v1/audit")
 
     async def verify(self) -> AuditReport:
         """Verify the whole record."""
@@ -389,9 +389,8 @@ def _observation(body: Mapping[str, Any]) -> Observation:
     return Observation.from_record({**body, "field_errors": errors, "decisions": [], "raw": None})
 
 
-def _segment(text: str) -> str:
-    """Return a text as one segment of a path."""
-    return quote(text, safe="")
+def _path(*segments: str) -> str:
+    return "/".join(["/v1", *(quote(segment, safe="") for segment in segments)])
 
 
 def _parameters(query: Query | None) -> dict[str, Any]:
@@ -411,13 +410,6 @@ def _carries_observation(response: httpx.Response) -> bool:
     return isinstance(body, dict) and body.get("observation") is not None
 
 
-def _pause_after(response: httpx.Response, tries: int) -> float:
-    """Return the seconds to wait before the request is repeated."""
-    given = response.headers.get("retry-after", "")
-    seconds = float(given) if given.isdecimal() else 0.1 * 2**tries
-    return min(seconds, _MAX_PAUSE)
-
-
 def _problem(response: httpx.Response) -> ProblemError:
     try:
         return ProblemError(ProblemBody.model_validate(response.json()))
@@ -429,28 +421,20 @@ def _problem(response: httpx.Response) -> ProblemError:
         return ProblemError(_own_problem("unknown-answer", detail, response.status_code))
 
 
-def _unreachable(error: httpx.TransportError) -> ProblemError:
-    return ProblemError(_own_problem("unreachable", f"{type(error).__name__}: {error}", 0))
-
-
 def _own_problem(code: str, detail: str, status: int) -> ProblemBody:
     retryable = status in (0, 429) or status >= 500
-    return ProblemBody(
-        type=f"urn:counterseal:problem:{code}",
-        title="The server can't be used",
-        status=status,
-        detail=detail,
-        code=code,
-        param=None,
-        where=None,
-        repairable=False,
-        retryable=retryable,
-        next_action="retry_later" if retryable else "stop",
-        request_id="",
-        errors=[],
-        role=None,
-        why=None,
-        known=None,
-        choices=None,
-        observation=None,
-    )
+    empty = ("param", "where", "role", "why", "known", "choices", "observation")
+    body: dict[str, Any] = {
+        **dict.fromkeys(empty),
+        "type": f"urn:counterseal:problem:{code}",
+        "title": "The server can't be used",
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "repairable": False,
+        "retryable": retryable,
+        "next_action": "retry_later" if retryable else "stop",
+        "request_id": "",
+        "errors": [],
+    }
+    return ProblemBody.model_validate(body)

@@ -27,7 +27,7 @@ from counterseal.approvals.display import (
     visible,
 )
 from counterseal.approvals.packet import Origin, Packet
-from counterseal.approvals.terms import Choice, Vote, who_may
+from counterseal.approvals.terms import Choice, who_may
 from counterseal.contract.approval_terms import PATTERNS
 
 _ORIGINS: Final[Mapping[Origin, str]] = {
@@ -119,35 +119,27 @@ WHOLE: Final = ValueStyle(10_000, 1_000)
 
 def outline(packet: Packet, style: ValueStyle, *, now: float | None) -> PacketOutline:
     """Return the packet in rows. Long texts and large objects are cut as the style says."""
+    at, created = clock(packet.expires_at), packet.created_at
+    expires = f"{span(packet.expires_at - created)} after the request, at {at}"
+    if now is not None:
+        left = f"in {span(packet.expires_at - now)}, at {at}"
+        expires = left if now < packet.expires_at else f"expired at {at}"
     groups = (
-        (_row(RowKey.CONSEQUENCE, packet.sentence),),
-        (
-            _row(RowKey.ACTION, _action(packet)),
-            _row(RowKey.TARGET, fill(packet.target) if packet.target else ()),
-            PacketRow(RowKey.AMOUNT, tuple(_amount(packet))),
-            _row(RowKey.REVERSES, _reverses(packet)),
-            PacketRow(RowKey.ARGUMENTS, tuple(_arguments(packet, style))),
-            PacketRow(RowKey.CONFIG, tuple(_fields(packet.config, style))),
-        ),
-        tuple(_state(packet, style)),
-        (
+        [_row(RowKey.CONSEQUENCE, packet.sentence)],
+        _action(packet, style),
+        _state(packet, style),
+        [
             _row(RowKey.REVERSIBLE, [Part(packet.reversibility)]),
             _row(RowKey.IF_REJECTED, [Part(visible(packet.if_rejected))]),
-            _row(RowKey.EXPIRES, [Part(_expiry(packet, now))]),
-        ),
-        (
-            _row(RowKey.REQUESTER, _requester(packet)),
-            _row(RowKey.REASON, _why(packet)),
-            _row(RowKey.APPROVERS, _approval(packet)),
-            PacketRow(RowKey.VOTES, tuple(_votes(packet, style))),
-            _row(RowKey.DATA_CLASS, _data(packet)),
-        ),
-        (
+            _row(RowKey.EXPIRES, [Part(expires)]),
+        ],
+        _people(packet, style),
+        [
             _row(RowKey.FINGERPRINT, [Part(visible(packet.fingerprint))]),
             _row(RowKey.APPROVAL_ID, fill(packet.approval_id)),
             _row(RowKey.TRACE_ID, fill(packet.trace_id)),
             _row(RowKey.CONTRACT, fill(packet.contract_hash)),
-        ),
+        ],
     )
     filled = (tuple(row for row in group if row.lines) for group in groups)
     status = "needed" if packet.status == "waiting" else visible(shown_status(packet.status))
@@ -160,46 +152,32 @@ def _row(key: RowKey, parts: Iterable[Part]) -> PacketRow:
     return PacketRow(key, (PacketLine(line),) if line else ())
 
 
-# --- the action -----------------------------------------------------------------------------------
-
-
-def _action(packet: Packet) -> Iterator[Part]:
-    yield Part(f"{visible(packet.tool)} {visible(packet.version)}")
-    if packet.effect:
-        yield Part(f" ({packet.effect})")
-
-
-def _amount(packet: Packet) -> Iterator[PacketLine]:
-    """Yield what the call spends, and what was spent of each limit before."""
-    if packet.amount:
-        yield PacketLine((Part(packet.amount, value=True),))
-        yield from (PacketLine((Part(visible(one)),)) for one in packet.spent)
-
-
-def _reverses(packet: Packet) -> Iterator[Part]:
-    """Yield the call that is to be reversed, with the destination's own reference of it."""
-    about = packet.reverses or {}
-    if about:
-        yield Part(f"{visible(about['tool'] or '')}, call {visible(about['call_id'] or '')}")
-    if about.get("external_ref"):
-        yield Part(f", reference {visible(about['external_ref'] or '')}")
-
-
-def _arguments(packet: Packet, style: ValueStyle) -> Iterator[PacketLine]:
-    if not packet.arguments:
-        yield PacketLine((Part("none"),))
+def _action(packet: Packet, style: ValueStyle) -> Iterator[PacketRow]:
+    """Yield what is done to what, with every argument and its origin."""
+    effect = f" ({packet.effect})" if packet.effect else ""
+    tool = Part(f"{visible(packet.tool)} {visible(packet.version)}{effect}")
+    yield _row(RowKey.ACTION, [tool])
+    yield _row(RowKey.TARGET, fill(packet.target) if packet.target else ())
+    if packet.amount:  # what the call spends, and what was spent of each limit before
+        spent = [PacketLine((Part(visible(one)),)) for one in packet.spent]
+        yield PacketRow(RowKey.AMOUNT, (PacketLine((Part(packet.amount, value=True),)), *spent))
+    if about := packet.reverses:
+        reference = about.get("external_ref")
+        known_as = f", reference {visible(reference)}" if reference else ""
+        call = f"{visible(about['tool'] or '')}, call {visible(about['call_id'] or '')}"
+        yield _row(RowKey.REVERSES, [Part(f"{call}{known_as}")])
+    lines = [] if packet.arguments else [PacketLine((Part("none"),))]
     for line, place in _named(packet.arguments, style):
-        yield line._replace(origin=_origin(packet, place))
+        nearest = place or ""  # else the origin of the nearest value around it
+        while nearest and nearest not in packet.origins:
+            nearest = nearest.rpartition("/")[0]
+        origin = packet.origins.get(nearest) if nearest else None
+        lines.append(line._replace(origin=origin if origin in _ORIGINS else None))
+    yield PacketRow(RowKey.ARGUMENTS, tuple(lines))
+    yield PacketRow(RowKey.CONFIG, tuple(_fields(packet.config, style)))
 
 
-def _origin(packet: Packet, place: str | None) -> Origin | None:
-    """Return the origin of a value, or of the nearest value around it."""
-    while place:
-        if place in packet.origins:
-            origin = packet.origins[place]
-            return origin if origin in _ORIGINS else None
-        place = place.rpartition("/")[0]
-    return None
+# --- the action -----------------------------------------------------------------------------------
 
 
 def _fields(value: Mapping[str, Any], style: ValueStyle) -> Iterator[PacketLine]:
@@ -224,19 +202,13 @@ def _state(packet: Packet, style: ValueStyle) -> Iterator[PacketRow]:
         if packet.after is not None:
             yield PacketRow(RowKey.AFTER, tuple(_fields(packet.after, style)))
         return
-    changed = tuple(
+    after = [
         PacketLine(
             (*style.parts(change.before), Part(" → "), *style.parts(change.after)),
             name_of(change.pointer[1:]) if change.pointer else "",
         )
         for change in packet.changes
-    )
-    yield PacketRow(RowKey.BEFORE, tuple(_fields(packet.before, style)))
-    yield PacketRow(RowKey.AFTER, (*changed, *_other_fields(packet)))
-
-
-def _other_fields(packet: Packet) -> Iterator[PacketLine]:
-    """Yield the names of the fields that stay, and of those that the contract says nothing of."""
+    ]
     fields = list(packet.other_fields())
     for label, stated in (("unchanged", True), ("not stated", False)):
         names = [name_of(one.pointer[1:]) for one in fields if one.stated is stated]
@@ -244,72 +216,45 @@ def _other_fields(packet: Packet) -> Iterator[PacketLine]:
             more = len(names) - _MAX_NAMES
             listed = ", ".join(names[:_MAX_NAMES])
             rest = [Part(f" and {more:,} more")] if more > 0 else []
-            yield PacketLine((Part(f"{label}: "), Part(listed, value=True), *rest))
+            after.append(PacketLine((Part(f"{label}: "), Part(listed, value=True), *rest)))
+    yield PacketRow(RowKey.BEFORE, tuple(_fields(packet.before, style)))
+    yield PacketRow(RowKey.AFTER, tuple(after))
 
 
-# --- people and time-------------------------------------------------------------------------------
-
-
-def _expiry(packet: Packet, now: float | None) -> str:
-    at = clock(packet.expires_at)
-    if now is None:
-        return f"{span(packet.expires_at - packet.created_at)} after the request, at {at}"
-    if now >= packet.expires_at:
-        return f"expired at {at}"
-    return f"in {span(packet.expires_at - now)}, at {at}"
-
-
-def _requester(packet: Packet) -> Iterator[Part]:
-    yield Part("agent ")
-    yield from fill(packet.agent)
-    if packet.user is not None:
-        yield Part(", for user ")
-        yield from fill(packet.user)
-    yield Part(f", at {clock(packet.created_at)}")
-
-
-def _why(packet: Packet) -> Iterator[Part]:
+def _people(packet: Packet, style: ValueStyle) -> Iterator[PacketRow]:
+    """Yield who asked and why, who may approve, the votes so far, and whose data it is."""
     demand = packet.demand
-    if demand.reason:
-        yield Part(visible(demand.reason))
-    if demand.rule:
-        yield Part(f"{' ' if demand.reason else ''}({visible(demand.rule)})")
-
-
-def _approval(packet: Packet) -> Iterator[Part]:
-    yield Part(f"{PATTERNS[packet.demand.pattern].title}: ")
-    for text, foreign in who_may(packet.demand, packet.user):
-        if foreign:
-            yield from fill(text)
-        else:
-            yield Part(text)
-
-
-def _votes(packet: Packet, style: ValueStyle) -> Iterator[PacketLine]:
+    user = [] if packet.user is None else [Part(", for user "), *fill(packet.user)]
+    at = Part(f", at {clock(packet.created_at)}")
+    yield _row(RowKey.REQUESTER, [Part("agent "), *fill(packet.agent), *user, at])
+    reasons = [visible(demand.reason) if demand.reason else ""]
+    reasons.append(f"({visible(demand.rule)})" if demand.rule else "")
+    if why := " ".join(filter(None, reasons)):
+        yield _row(RowKey.REASON, [Part(why)])
+    approval = [Part(f"{PATTERNS[demand.pattern].title}: ")]
+    for text, foreign in who_may(demand, packet.user):
+        approval += fill(text) if foreign else [Part(text)]
+    yield _row(RowKey.APPROVERS, approval)
     needed = f". {packet.needed}" if packet.needed else ""
-    yield PacketLine((Part(f"{packet.so_far} approved{needed}"),))
+    lines = [PacketLine((Part(f"{packet.so_far} approved{needed}"),))]
     for vote in packet.votes:
-        yield PacketLine(tuple(_vote(vote, style)))
-
-
-def _vote(vote: Vote, style: ValueStyle) -> Iterator[Part]:
-    yield from fill(vote.approver)
-    decision = "approved" if vote.decision is Choice.APPROVE else "rejected"
-    yield Part(f" {decision} at {clock(vote.voted_at)}")
-    for label, text in (("why", vote.justification), ("comment", vote.comment)):
-        if text:
-            yield Part(f", {label}: ")
-            yield from style.parts(text)
-
-
-def _data(packet: Packet) -> Iterator[Part]:
-    demand = packet.demand
+        decision = "approved" if vote.decision is Choice.APPROVE else "rejected"
+        parts = [*fill(vote.approver), Part(f" {decision} at {clock(vote.voted_at)}")]
+        for label, said in (("why", vote.justification), ("comment", vote.comment)):
+            if said:
+                parts += [Part(f", {label}: "), *style.parts(said)]
+        lines.append(PacketLine(tuple(parts)))
+    yield PacketRow(RowKey.VOTES, tuple(lines))
     named = [("", demand.data_class.value)] if demand.data_class else []
     named += [("jurisdiction ", name) for name in sorted(demand.jurisdictions)]
     named += [("accountable ", name) for name in sorted(demand.accountable_owners)]
-    for index, (label, name) in enumerate(named):
-        yield Part(f"{'; ' if index else ''}{label}")
-        yield from fill(name)
+    data: list[Part] = []
+    for label, name in named:
+        data += [Part(f"{'; ' if data else ''}{label}"), *fill(name)]
+    yield _row(RowKey.DATA_CLASS, data)
+
+
+# --- people and time-------------------------------------------------------------------------------
 
 
 # --- terminal card --------------------------------------------------------------------------------
@@ -339,7 +284,10 @@ def text(
     for group in content.groups:
         body.append("")
         for row in group:
-            body += _text_row(row, width - _EDGE, plain=plain)
+            label = row.label
+            for line in _text_lines(row, width - _EDGE - _LABEL, plain=plain):
+                body.append(f"{label:<{_LABEL}}{line}")
+                label = ""
     rule = "─" * (width - len(content.title) - len(content.risk) - 7)
     top = f"┌─ {content.title} {rule} {content.risk} ─"
     edge, bottom = "│  ", "└" + "─" * (width - 1)
@@ -348,36 +296,26 @@ def text(
     return "\n".join([top, *((edge + line).rstrip() for line in body), bottom, ""])
 
 
-def _text_row(row: PacketRow, width: int, *, plain: bool) -> Iterator[str]:
-    names = [_cells(line.name) for line in row.lines]
-    column = min(max(names), _NAME_WIDTH, (width - _LABEL) // 2)
-    label = row.label
+def _text_lines(row: PacketRow, width: int, *, plain: bool) -> Iterator[str]:
+    """Yield the lines of a row, wrapped: names in a column of their own, and their values."""
+    column = min(max(_cells(line.name) for line in row.lines), _NAME_WIDTH, width // 2)
     for line in row.lines:
-        for shown in _text_line(line, column, width - _LABEL, plain=plain):
-            yield f"{label:<{_LABEL}}{shown}"
-            label = ""
-
-
-def _text_line(line: PacketLine, column: int, width: int, *, plain: bool) -> Iterator[str]:
-    text = _joined(line.all_parts, plain=plain)
-    if not line.name:
-        yield from _wrap(text, width)
-        return
-    indent = " " * (column + 2)
-    first = line.name + " " * (column + 2 - _cells(line.name))
-    if _cells(line.name) > column:  # too long to share a line with its value
-        yield from _wrap(line.name, width)
-        first = indent
-    for shown in _wrap(text, width - column - 2):
-        yield first + shown
-        first = indent
-
-
-def _joined(parts: Iterable[Part], *, plain: bool) -> str:
-    """Return the parts as one text. With `plain`, our own words become ASCII; values stay."""
-    return "".join(
-        part.text.translate(_ASCII) if plain and not part.value else part.text for part in parts
-    )
+        # With `plain`, our own words become ASCII; values stay.
+        text = "".join(
+            part.text.translate(_ASCII) if plain and not part.value else part.text
+            for part in line.all_parts
+        )
+        if not line.name:
+            yield from _wrap(text, width)
+            continue
+        indent = " " * (column + 2)
+        first = line.name + " " * (column + 2 - _cells(line.name))
+        if _cells(line.name) > column:  # too long to share a line with its value
+            yield from _wrap(line.name, width)
+            first = indent
+        for shown in _wrap(text, width - column - 2):
+            yield first + shown
+            first = indent
 
 
 def _cells(shown: str) -> int:
@@ -395,25 +333,19 @@ def _size(char: str) -> int:
 def _wrap(text: str, width: int) -> Iterator[str]:
     """Yield lines of at most `width` cells, broken between words where possible."""
     line, taken = "", 0
-    for word in _words(text, width):
+    for word in _WORDS.findall(text):  # with their trailing blanks
         if line and taken + _cells(word.rstrip(" ")) > width:
             yield line.rstrip(" ")
             line, taken = "", 0
-        line, taken = line + word, taken + _cells(word)
+        if _cells(word.rstrip(" ")) <= width:
+            line, taken = line + word, taken + _cells(word)
+            continue
+        for char in word:  # a word wider than a line is broken
+            if line and taken + _cells(char) > width:
+                yield line.rstrip(" ")
+                line, taken = "", 0
+            line, taken = line + char, taken + _cells(char)
     yield line.rstrip(" ")
-
-
-def _words(text: str, width: int) -> Iterator[str]:
-    """Yield the words with their trailing blanks; a word wider than a line in pieces."""
-    for word in _WORDS.findall(text):
-        piece, taken = "", 0
-        for char in word:
-            size = _cells(char)
-            if piece and taken + size > width:
-                yield piece
-                piece, taken = "", 0
-            piece, taken = piece + char, taken + size
-        yield piece
 
 
 # --- Markdown, for chats and tickets --------------------------------------------------------------
@@ -428,18 +360,17 @@ def markdown(packet: Packet, *, now: float | None = None) -> str:
     content = outline(packet, WHOLE, now=now)
     lines = [f"### {_escaped(content.title.capitalize())}: {_code(content.risk)}"]
     for group in content.groups:
-        lines += ["", *(line for row in group for line in _markdown_row(row))]
+        lines.append("")
+        for row in group:
+            texts = []
+            for line in row.lines:
+                name = f"{_code(line.name)}: " if line.name else ""
+                texts.append(f"{name}{_markdown_parts(line.all_parts)}")
+            if len(row.lines) == 1 and not row.lines[0].name:
+                lines.append(f"- **{row.label}:** {texts[0]}")
+            else:
+                lines += [f"- **{row.label}:**", *(f"  - {text}" for text in texts)]
     return "\n".join(lines) + "\n"
-
-
-def _markdown_row(row: PacketRow) -> Iterator[str]:
-    if len(row.lines) == 1 and not row.lines[0].name:
-        yield f"- **{row.label}:** {_markdown_parts(row.lines[0].all_parts)}"
-        return
-    yield f"- **{row.label}:**"
-    for line in row.lines:
-        name = f"{_code(line.name)}: " if line.name else ""
-        yield f"  - {name}{_markdown_parts(line.all_parts)}"
 
 
 def _markdown_parts(parts: Iterable[Part]) -> str:
@@ -475,19 +406,17 @@ def html(packet: Packet, *, now: float | None = None) -> str:
         "</header>",
     ]
     for group in content.groups:
-        lines += ['<dl class="packet-fields">', *(line for row in group for line in _html_row(row))]
-        lines += ["</dl>"]
+        lines.append('<dl class="packet-fields">')
+        for row in group:
+            lines.append(f'<dt class="packet-{row.key.value}">{escape(row.label)}</dt>')
+            for line in row.lines:
+                name = [Part(line.name, value=True), Part(" ")] if line.name else []
+                text = "".join(
+                    f"<bdi><code>{escape(part.text)}</code></bdi>"
+                    if part.value
+                    else escape(part.text)
+                    for part in (*name, *line.all_parts)
+                )
+                lines.append(f'<dd class="packet-{row.key.value}">{text}</dd>')
+        lines.append("</dl>")
     return "\n".join([*lines, "</article>"]) + "\n"
-
-
-def _html_row(row: PacketRow) -> Iterator[str]:
-    yield f'<dt class="packet-{row.key.value}">{escape(row.label)}</dt>'
-    yield from (f'<dd class="packet-{row.key.value}">{_html_line(line)}</dd>' for line in row.lines)
-
-
-def _html_line(line: PacketLine) -> str:
-    name = [Part(line.name, value=True), Part(" ")] if line.name else []
-    return "".join(
-        f"<bdi><code>{escape(part.text)}</code></bdi>" if part.value else escape(part.text)
-        for part in (*name, *line.all_parts)
-    )

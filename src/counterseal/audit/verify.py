@@ -132,34 +132,37 @@ class Seals:
 
     def check(self, checkpoints: Sequence[Checkpoint], receipts: Mapping[int, bytes]) -> None:
         """Check signatures and order of all checkpoints, and compare them with receipts."""
-        before: Checkpoint | None = None
+        last, known = 0, {b"\0" * 32}
         for checkpoint in checkpoints:
-            self._gap(before.number if before else 0, checkpoint.number)
-            if self._is_sound(checkpoint, before):
-                self._accept(checkpoint)
-            before = checkpoint
-        for key_id, numbers in self._unknown.items():
-            self._report_unknown_key(key_id, numbers)
-        self._compare(receipts, {checkpoint.number: checkpoint.hash for checkpoint in checkpoints})
-
-    def _gap(self, last: int, number: int) -> None:
-        if number > last + 1:
-            which = f"{last + 1}" if number == last + 2 else f"{last + 1} to {number - 1}"
-            self._add(FindingKind.CHECKPOINT_MISSING, last + 1, f"checkpoint {which} is missing")
-
-    def _is_sound(self, checkpoint: Checkpoint, before: Checkpoint | None) -> bool:
-        """Return True when its hash fits, and it follows from the checkpoint before."""
-        number = checkpoint.number
-        if checkpoint.tenant != self._tenant or _hash(checkpoint) != checkpoint.hash:
-            self._add(FindingKind.CHECKPOINT, number, f"checkpoint {number} was changed")
-            return False
-        if number == (before.number if before else 0) + 1:
-            known = (before.hash, _hash(before)) if before else (b"\0" * 32,)
-            if checkpoint.previous not in known:
+            number, computed = checkpoint.number, _hash(checkpoint)
+            if number > last + 1:
+                which = f"{last + 1}" if number == last + 2 else f"{last + 1} to {number - 1}"
+                text = f"checkpoint {which} is missing"
+                self._add(FindingKind.CHECKPOINT_MISSING, last + 1, text)
+            if checkpoint.tenant != self._tenant or computed != checkpoint.hash:
+                self._add(FindingKind.CHECKPOINT, number, f"checkpoint {number} was changed")
+            elif number == last + 1 and checkpoint.previous not in known:
                 text = f"checkpoint {number} does not follow from the one before it"
                 self._add(FindingKind.CHECKPOINT, number, text)
-                return False
-        return True
+            else:
+                self._accept(checkpoint)
+            last, known = number, {checkpoint.hash, computed}
+        for key_id, numbers in self._unknown.items():
+            many = f"checkpoints {numbers[0]} to {numbers[-1]} were"
+            which = f"checkpoint {numbers[0]} was" if numbers[0] == numbers[-1] else many
+            text = (
+                f"{which} signed with the key {key_id or '(none)'}, which is not among the audit"
+                " keys here, so its signature cannot be verified"
+            )
+            self._add(FindingKind.UNKNOWN_KEY, numbers[0], text)
+        seals = {checkpoint.number: checkpoint.hash for checkpoint in checkpoints}
+        for number, seal in sorted(receipts.items()):
+            if number not in seals:
+                text = f"checkpoint {number} is missing, of which there is a receipt"
+                self._add(FindingKind.CHECKPOINT_MISSING, number, text)
+            elif seals[number] != seal:
+                text = f"checkpoint {number} is another than the one of which there is a receipt"
+                self._add(FindingKind.CHECKPOINT, number, text)
 
     def _accept(self, checkpoint: Checkpoint) -> None:
         number, key_id = checkpoint.number, checkpoint.key_id
@@ -175,26 +178,6 @@ class Seals:
             if signed:
                 known = self.reach.get(segment, head)
                 self.reach[segment] = max(head, known, key=lambda one: one.seq)
-
-    def _report_unknown_key(self, key_id: str, numbers: Sequence[int]) -> None:
-        first, last = numbers[0], numbers[-1]
-        which = (
-            f"checkpoint {first} was" if first == last else f"checkpoints {first} to {last} were"
-        )
-        text = (
-            f"{which} signed with the key {key_id or '(none)'}, which is not among the audit keys"
-            " here, so its signature cannot be verified"
-        )
-        self._add(FindingKind.UNKNOWN_KEY, first, text)
-
-    def _compare(self, receipts: Mapping[int, bytes], seals: Mapping[int, bytes]) -> None:
-        for number, seal in sorted(receipts.items()):
-            if number not in seals:
-                text = f"checkpoint {number} is missing, of which there is a receipt"
-                self._add(FindingKind.CHECKPOINT_MISSING, number, text)
-            elif seals[number] != seal:
-                text = f"checkpoint {number} is another than the one of which there is a receipt"
-                self._add(FindingKind.CHECKPOINT, number, text)
 
     def _add(self, kind: FindingKind, number: int, message: str) -> None:
         self._findings.add(AuditFinding(kind, message, checkpoint=number))
@@ -232,45 +215,46 @@ class Segment:
         """Ids of events that stand at those places instead."""
         self._found = 0
         """The last place that was found as it was sealed."""
-        self._limit = limit
+        self.limit = None if limit is None else limit._replace(seq=max([limit.seq, *sealed]))
+        """Its head when the verification began; later links are left for the next time."""
         self._good = GENESIS
         """The last link that is consistent, or the best one to go on from."""
         self._doubt: Link | None = None
         """A link that does not follow from the last consistent one."""
         self.reach = reach
         """How far it is covered by verified signatures."""
-        if limit is not None:
-            self._limit = limit._replace(seq=max([limit.seq, *sealed]))
 
     @property
     def begun(self) -> bool:
         """True when any link of the segment was found."""
         return self._good.seq > 0
 
-    def ended_before(self, link: Link) -> bool:
-        """Return True for a link that was recorded after the verification had begun."""
-        limit = self._limit
-        return limit is not None and link.seq > limit.seq and link.number > limit.number
-
     def check(self, link: Link) -> None:
         """Check the next link of the segment, in the order of numbers."""
-        self._check_seal(link)
+        head, _ = self._sealed.get(link.seq, (None, 0))
+        if head == link.head:
+            del self._sealed[link.seq]
+            self._found = max(self._found, link.seq)
+        elif head is not None:
+            self._replaced_ids[link.seq] = link.event_id
         doubt, good = self._doubt, self._good
-        if self._follows(good, link):
+        if self._hash(good, link) == link.hash:
             if doubt is not None:
                 text = "was inserted, or moved here: the events around it follow one another"
                 self._add(FindingKind.INSERTED, text, doubt)
             self._go_on(good.seq + 1, link)
-        elif doubt is None:
+            return
+        if doubt is None:
             self._doubt = link
-        elif doubt.seq > good.seq and self._follows(doubt.head, link):
-            self._report_doubt(doubt, link.seq)
+            return
+        self._report_doubt(doubt, link.seq)
+        # Perhaps only the hash of the doubtful link was changed.
+        changed = Head(doubt.number, good.seq + 1, self._hash(good, doubt))
+        if doubt.seq > good.seq and self._hash(doubt.head, link) == link.hash:
             self._go_on(doubt.seq + 1, link)
-        elif self._follows(self._recomputed(doubt), link):
-            self._report_doubt(doubt, link.seq)
+        elif self._hash(changed, link) == link.hash:
             self._go_on(good.seq + 2, link)
         else:
-            self._report_doubt(doubt, link.seq)
             self._doubt = link
 
     def finish(self) -> None:
@@ -281,29 +265,30 @@ class Segment:
             return
         end, last = self._good.seq, max(self._sealed)
         if last > end:
-            self._report_cut(end + 1, last, self._sealed[last][1])
+            number = self._sealed[last][1]
+            text = f"all of it is missing; checkpoint {number} sealed it up to place {last}"
+            if end:
+                places = _places(end + 1, last)
+                text = f"{places} missing at the end, up to where checkpoint {number} sealed"
+            missing = FindingKind.MISSING
+            self._findings.add(AuditFinding(missing, text, None, self._name, end + 1, number))
         others = [place for place in self._sealed if place <= end]
         if others:
-            self._report_rewritten(min(others))
+            # Reported once: rewriting the chain changes all places behind.
+            place = min(others)
+            number, event_id = self._sealed[place][1], self._replaced_ids.get(place)
+            since = self._found if self._found < place else 0
+            kind = FindingKind.REWRITTEN
+            text = f"is another than checkpoint {number} sealed; look behind place {since}"
+            if event_id is None:
+                kind = FindingKind.MISSING
+                text = f"place {place} is missing, which checkpoint {number} sealed"
+            self._findings.add(AuditFinding(kind, text, event_id, self._name, place, number))
 
     # --- one link after another -------------------------------------------------------------------
 
-    def _check_seal(self, link: Link) -> None:
-        head, _ = self._sealed.get(link.seq, (None, 0))
-        if head == link.head:
-            del self._sealed[link.seq]
-            self._found = max(self._found, link.seq)
-        elif head is not None:
-            self._replaced_ids[link.seq] = link.event_id
-
-    def _follows(self, before: Head, link: Link) -> bool:
-        return link.hash == link_hash(self._tenant, self._name, before, link.number, link.digest)
-
-    def _recomputed(self, doubt: Link) -> Head:
-        """Return the head after a doubtful link, assuming that only its hash was changed."""
-        good = self._good
-        seal = link_hash(self._tenant, self._name, good, doubt.number, doubt.digest)
-        return Head(doubt.number, good.seq + 1, seal)
+    def _hash(self, before: Head, link: Link) -> bytes:
+        return link_hash(self._tenant, self._name, before, link.number, link.digest)
 
     def _go_on(self, place: int, link: Link) -> None:
         if link.seq != place:
@@ -330,23 +315,6 @@ class Segment:
                 AuditFinding(FindingKind.MISSING, text, doubt.event_id, self._name, place)
             )
         self._good = Head(doubt.number, stands_at, doubt.hash)
-
-    def _report_cut(self, first: int, last: int, number: int) -> None:
-        text = f"{_places(first, last)} missing at the end, up to where checkpoint {number} sealed"
-        if first == 1:
-            text = f"all of it is missing; checkpoint {number} sealed it up to place {last}"
-        self._findings.add(AuditFinding(FindingKind.MISSING, text, None, self._name, first, number))
-
-    def _report_rewritten(self, place: int) -> None:
-        """Report a rewritten chain once: rewriting changes all places behind."""
-        number, event_id = self._sealed[place][1], self._replaced_ids.get(place)
-        since = self._found if self._found < place else 0
-        kind = FindingKind.REWRITTEN
-        text = f"is another than checkpoint {number} sealed; look behind place {since}"
-        if event_id is None:
-            kind = FindingKind.MISSING
-            text = f"place {place} is missing, which checkpoint {number} sealed"
-        self._findings.add(AuditFinding(kind, text, event_id, self._name, place, number))
 
     def _add(self, kind: FindingKind, text: str, link: Link, place: int | None = None) -> None:
         where = link.seq if place is None else place
@@ -408,10 +376,19 @@ class RecordVerifier:
         """Verify the next rows, ordered by (number, segment)."""
         for link, columns in rows:
             if not _is_readable(link):
-                self._report_unreadable(link)
+                self._events += 1
+                row = "is a row that no store has written"
+                text = f"at {link.number!r} in segment {link.segment!r} {row}"
+                self._findings.add(AuditFinding(FindingKind.CHANGED, text, None, str(link.segment)))
                 continue
             segment = self._segments.get(link.segment) or self._begin(link.segment)
-            if self._came_later(segment, link):
+            if self._limits is None or link.segment in self._limits:
+                limit = segment.limit
+                later = limit and link.seq > limit.seq and link.number > limit.number
+            else:  # a segment begun during the verification, or by a slower commit
+                is_new = link.segment not in self._seals.heads
+                later = is_new and link.number > self._latest - LATE_MICROS
+            if later:
                 self._note_erasure(link, columns)
                 continue
             self._events += 1
@@ -455,13 +432,6 @@ class RecordVerifier:
         )
         return self._segments[name]
 
-    def _came_later(self, segment: Segment, link: Link) -> bool:
-        """Return True for an event recorded during the verification: a slower commit may follow."""
-        if self._limits is None or link.segment in self._limits:
-            return segment.ended_before(link)
-        is_new = link.segment not in self._seals.heads
-        return is_new and link.number > self._latest - LATE_MICROS
-
     # --- texts and erasures -----------------------------------------------------------------------
 
     def _check_text(self, link: Link, columns: Columns | None) -> None:
@@ -479,7 +449,12 @@ class RecordVerifier:
     def _note_erasure(self, link: Link, columns: Columns | None) -> None:
         if columns is None or columns[0] != EventType.ERASED or not _matches_digest(columns, link):
             return
-        count, until = _erasure(columns)
+        body = from_json(columns[BODY] or "{}")
+        named = body if isinstance(body, dict) else {}
+        count, until = (
+            value if isinstance(value := named.get(name), int) else 0
+            for name in ("events", "until")
+        )
         self._recorded_erasures += count
         if self._is_sealed(link.number, link.segment):
             self._until = max(self._until, until)
@@ -502,11 +477,6 @@ class RecordVerifier:
             self._findings.add(AuditFinding(FindingKind.ERASED, text))
         return len(pending) - len(silent)
 
-    def _report_unreadable(self, link: Link) -> None:
-        self._events += 1
-        text = f"at {link.number!r} in segment {link.segment!r} is a row that no store has written"
-        self._findings.add(AuditFinding(FindingKind.CHANGED, text, None, str(link.segment)))
-
     def _add(self, kind: FindingKind, text: str, link: Link) -> None:
         self._findings.add(AuditFinding(kind, text, link.event_id, link.segment, link.seq))
 
@@ -518,14 +488,6 @@ def _matches_digest(columns: Columns, link: Link) -> bool:
         return len(salt) == SALT_BYTES and digest_of(columns, salt) == link.digest
     except (TypeError, ValueError):
         return False  # a value that is no JSON was never recorded
-
-
-def _erasure(columns: Columns) -> tuple[int, int]:
-    """Return how many events an erasure covers, and until which number."""
-    body = from_json(columns[BODY] or "{}")
-    values = [body.get(name) for name in ("events", "until")] if isinstance(body, dict) else [0, 0]
-    count, until = (value if isinstance(value, int) else 0 for value in values)
-    return count, until
 
 
 def _place_of(event_id: str) -> tuple[int, str]:

@@ -10,14 +10,14 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import redirect_stdout
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterseal.call.call import Tenant
-from counterseal.config.discovery import Discovered, discover
+from counterseal.config.discovery import discover
 from counterseal.config.settings import ConfigError, Settings
 from counterseal.config.tables import TenantTable
 from counterseal.errors import ContractError, SecretUnavailableError, Severity
@@ -47,7 +47,7 @@ def open_runtime(
     Raises ConfigError, ContractError, PolicyError or StoreError if something that the settings name
     can't be used.
     """
-    contracts = discover(settings.tool_paths(), progress=progress)
+    contracts = discover(settings.tool_paths(), progress=progress or (lambda _: None))
     problems = (problem for item in contracts for problem in item.problems)
     if errors := [problem for problem in problems if problem.severity is Severity.ERROR]:
         raise ContractError(errors)
@@ -69,7 +69,15 @@ def open_runtime(
         webhook=_webhook(settings, source),
         **options,
     )
-    _register(runtime, settings, contracts)
+    declared = [tool for item in contracts if (tool := item.tool or item.contract) is not None]
+    grants = [table.grant() for table in settings.grants]
+    later = set(grants_for_upstream_tools(settings, {item.name for item in contracts}))
+    try:
+        runtime.register(*declared, grants=[grant for grant in grants if grant not in later])
+    except ContractError as error:
+        # The contracts were checked before, so these problems are about grants.
+        lines = [f"{settings.file}: grants: {problem.message}" for problem in error.problems]
+        raise ConfigError("\n".join(lines)) from None
     return runtime
 
 
@@ -82,18 +90,6 @@ def grants_for_upstream_tools(settings: Settings, registered: Collection[str]) -
         return []
     grants = [table.grant() for table in settings.grants]
     return [grant for grant in grants if grant.tool not in registered]
-
-
-def _register(runtime: Runtime, settings: Settings, contracts: Sequence[Discovered]) -> None:
-    declared = [tool for item in contracts if (tool := item.tool or item.contract) is not None]
-    grants = [table.grant() for table in settings.grants]
-    later = set(grants_for_upstream_tools(settings, {item.name for item in contracts}))
-    try:
-        runtime.register(*declared, grants=[grant for grant in grants if grant not in later])
-    except ContractError as error:
-        # The contracts were checked before, so these problems are about grants.
-        lines = [f"{settings.file}: grants: {problem.message}" for problem in error.problems]
-        raise ConfigError("\n".join(lines)) from None
 
 
 def _tenant(table: TenantTable) -> Tenant:
@@ -161,25 +157,26 @@ def upstream_settings(settings: Settings, *names: str) -> list[upstream.Upstream
 
     Raises ConfigError if a folder or a Python server object does not exist.
     """
-    return [_connection(settings, name) for name in names or settings.upstreams]
-
-
-def _connection(settings: Settings, name: str) -> upstream.UpstreamSettings:
     from counterseal import upstream  # noqa: PLC0415 - the MCP library is an extra
 
-    table = settings.upstreams[name]
-    return upstream.UpstreamSettings(
-        name=name,
-        command=table.command or (),
-        url=table.url or "",
-        python=None if table.python is None else _server_object(settings, name, table.python),
-        env=table.env,
-        headers=table.headers,
-        cwd=settings.cwd_path(name) if table.command else None,
-        relay=frozenset(table.relay),
-        connections=table.connections,
-        tenants=table.tenants or (),
-    )
+    connections = []
+    for name in names or settings.upstreams:
+        table = settings.upstreams[name]
+        connections.append(
+            upstream.UpstreamSettings(
+                name=name,
+                command=table.command or (),
+                url=table.url or "",
+                python=table.python and _server_object(settings, name, table.python),
+                env=table.env,
+                headers=table.headers,
+                cwd=settings.cwd_path(name) if table.command else None,
+                relay=frozenset(table.relay),
+                connections=table.connections,
+                tenants=table.tenants or (),
+            )
+        )
+    return connections
 
 
 def _server_object(settings: Settings, name: str, reference: str) -> Any:

@@ -78,7 +78,7 @@ class Discovered:
 
 
 def discover(
-    paths: Iterable[Path], *, beside: Iterable[Path] = (), progress: FileProgress | None = None
+    paths: Iterable[Path], *, beside: Iterable[Path] = (), progress: FileProgress = lambda _: None
 ) -> tuple[Discovered, ...]:
     """Return what these files and folders declare, in order.
 
@@ -86,8 +86,22 @@ def discover(
     exist.
     """
     wanted = dict.fromkeys(_files(paths))
-    others = [file for file in _files(beside) if file not in wanted]
-    items = _read([*wanted, *others], progress or (lambda _: None))
+    files = [*wanted, *(file for file in _files(beside) if file not in wanted)]
+    modules = import_files([file for file in files if file.suffix == ".py"], progress)
+    included: set[int] = set()
+    items: list[Discovered] = []
+    for file in files:
+        if file not in modules:
+            progress(file)
+            items.extend(_from_contract_file(file))
+            continue
+        for declared in modules[file].declarations:
+            if id(declared.value) not in included:
+                included.add(id(declared.value))
+                items.append(_from_declaration(file, declared))
+        if modules[file].problems:
+            problems = tuple(map(_placed_from_here, modules[file].problems))
+            items.append(_unreadable(file, problems))
     return tuple(item for item in _checked_together(items) if item.path in wanted)
 
 
@@ -142,12 +156,21 @@ def _pinned(settings: Settings, server: str, lock: Lock) -> Iterator[Discovered]
 def _files(paths: Iterable[Path]) -> list[Path]:
     files: dict[Path, None] = {}
     for path in map(_relative, paths):
-        if path.is_dir():
-            files.update(dict.fromkeys(_walk(path)))
-        elif path.exists():
-            files[path] = None
-        else:
+        if not path.exists():
             raise ConfigError(f"There is no file or folder {path}.")
+        if not path.is_dir():
+            files[path] = None
+        for folder, inside, names in os.walk(path):
+            inside[:] = sorted(
+                name
+                for name in inside
+                if not name.startswith(".")
+                and name not in _NOT_WALKED
+                and not Path(folder, name, "pyvenv.cfg").exists()
+            )
+            for file in (Path(folder, name) for name in sorted(names)):
+                if _may_hold_contracts(file):
+                    files[file] = None
     return list(files)
 
 
@@ -157,74 +180,31 @@ def _relative(path: Path) -> Path:
     return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute
 
 
-def _walk(root: Path) -> Iterator[Path]:
-    for folder, inside, files in os.walk(root):
-        inside[:] = sorted(
-            name
-            for name in inside
-            if not name.startswith(".")
-            and name not in _NOT_WALKED
-            and not Path(folder, name, "pyvenv.cfg").exists()
-        )
-        for file in (Path(folder, name) for name in sorted(files)):
-            if _may_hold_contracts(file):
-                yield file
-
-
 def _may_hold_contracts(file: Path) -> bool:
     """Return whether a file in a folder looks like one with contracts; True if it is unclear."""
     if file.suffix not in (*SUFFIXES, ".py") or _NOT_TOOLS.match(file.name):
         return False
-    head = _head(file)
-    if head is None:
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(_HEAD).decode("utf-8", "replace")
+    except OSError:
         return True
     if file.suffix == ".py":
         # Importing runs a file, so a file that was only found is run only if it mentions tools.
         return _PYTHON_TOOL.search(head) is not None
     if file.suffix == ".json":
-        return _json_may_be_contract(head)
+        try:
+            data = json.loads(head)
+        except (ValueError, RecursionError):
+            return _FLOW_KEY.search(head) is not None
+        items = data if isinstance(data, list) else [data]
+        return any(isinstance(item, dict) and not item.keys().isdisjoint(_KEYS) for item in items)
     flow = head.lstrip().startswith(("{", "["))
     patterns = (_FLOW_KEY,) if flow else (_BLOCK_KEY, _BLOCK_LIST_KEY)
     return any(pattern.search(head) for pattern in patterns)
 
 
-def _json_may_be_contract(head: str) -> bool:
-    try:
-        data = json.loads(head)
-    except (ValueError, RecursionError):
-        return _FLOW_KEY.search(head) is not None
-    items = data if isinstance(data, list) else [data]
-    return any(isinstance(item, dict) and not item.keys().isdisjoint(_KEYS) for item in items)
-
-
-def _head(file: Path) -> str | None:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(_HEAD).decode("utf-8", "replace")
-    except OSError:
-        return None
-
-
 # Reading -----------------------------------------------------------------------------------------
-
-
-def _read(files: Sequence[Path], progress: FileProgress) -> list[Discovered]:
-    modules = import_files([file for file in files if file.suffix == ".py"], progress)
-    included: set[int] = set()
-    items: list[Discovered] = []
-    for file in files:
-        if file not in modules:
-            progress(file)
-            items.extend(_from_contract_file(file))
-            continue
-        for declared in modules[file].declarations:
-            if id(declared.value) not in included:
-                included.add(id(declared.value))
-                items.append(_from_declaration(file, declared))
-        if modules[file].problems:
-            problems = tuple(map(_placed_from_here, modules[file].problems))
-            items.append(_unreadable(file, problems))
-    return items
 
 
 def _unreadable(file: Path, problems: tuple[Problem, ...]) -> Discovered:
@@ -255,8 +235,14 @@ def _from_contract_file(file: Path) -> Iterator[Discovered]:
 
 
 def _from_declaration(file: Path, declared: Declaration) -> Discovered:
+    tool: Tool[..., Any] | None = None
     try:
-        contract, tool = _parts(declared.value)
+        if isinstance(declared.value, Contract):
+            contract = declared.value
+        else:
+            value = declared.value
+            tool = value if isinstance(value, Tool) else wrap_plain_tool(value)
+            contract = tool.contract
     except ContractError as error:
         return _unreadable(file, tuple(problem.at(declared.source) for problem in error.problems))
     # The schema of a plain tool comes from its author's code, which may raise anything.
@@ -268,13 +254,6 @@ def _from_declaration(file: Path, declared: Declaration) -> Discovered:
         name=contract.name, contract=contract, tool=tool, path=file, source=declared.source
     )
     return replace(item, problems=tuple(_placed(item, problem) for problem in lint(contract)))
-
-
-def _parts(value: Any) -> tuple[Contract, Tool[..., Any] | None]:
-    if isinstance(value, Contract):
-        return value, None
-    tool = value if isinstance(value, Tool) else wrap_plain_tool(value)
-    return tool.contract, tool
 
 
 def _placed(item: Discovered, problem: Problem) -> Problem:
@@ -301,6 +280,7 @@ def _placed_from_here(problem: Problem) -> Problem:
 
 
 def _checked_together(items: Sequence[Discovered]) -> Iterator[Discovered]:
+    """Yield the items with the problems that they have with each other."""
     lines: defaultdict[str, list[RegistryRecord]] = defaultdict(list)
     records: dict[int, RegistryRecord] = {}
     first: dict[tuple[str, Version], Source] = {}
@@ -312,20 +292,15 @@ def _checked_together(items: Sequence[Discovered]) -> Iterator[Discovered]:
     # A tool that seems to be missing may be in a file that could not be read.
     complete = all(item.contract is not None for item in items)
     for index, item in enumerate(items):
-        joint = _joint_problems(records[index], lines) if index in records else ()
-        kept = [p for p in joint if complete or not p.rule.endswith("-unknown")]
-        placed = [_placed(item, problem.of(item.name)) for problem in kept]
-        if index in records:
-            earlier = first[item.name, records[index].parsed]
-            placed = [_pointing_to(earlier, problem) for problem in placed]
+        placed = []
+        for problem in _joint_problems(records[index], lines) if index in records else ():
+            if complete or not problem.rule.endswith("-unknown"):
+                one = _placed(item, problem.of(item.name))
+                if one.rule == "version-duplicate":
+                    earlier = first[item.name, records[index].parsed]
+                    one = replace(one, message=f"{one.message}, in {earlier}")
+                placed.append(one)
         yield replace(item, problems=(*item.problems, *placed))
-
-
-def _pointing_to(earlier: Source, problem: Problem) -> Problem:
-    """Add the place of the first declaration to a problem about a duplicate."""
-    if problem.rule != "version-duplicate":
-        return problem
-    return replace(problem, message=f"{problem.message}, in {earlier}")
 
 
 def _joint_problems(
@@ -373,8 +348,13 @@ def import_files(
     """
     by_root: dict[Path, list[tuple[Path, str]]] = {}
     for file in files:
-        root, name = _natural_name(file.absolute())
-        by_root.setdefault(root, []).append((file, name))
+        # The folder that must be on the path, and the dotted name from there.
+        parts = [] if file.stem == "__init__" else [file.stem]
+        root = file.absolute().parent
+        while (root / "__init__.py").is_file() and root != root.parent:
+            parts.insert(0, root.name)
+            root = root.parent
+        by_root.setdefault(root, []).append((file, ".".join(parts)))
     imported: dict[Path, ImportedModule] = {}
     for root, members in by_root.items():
         with _modules_of(root):
@@ -382,16 +362,6 @@ def import_files(
                 progress(file)
                 imported[file] = _examine(file, name)
     return imported
-
-
-def _natural_name(file: Path) -> tuple[Path, str]:
-    """Return the folder that must be on the path for a file, and its dotted name from there."""
-    parts = [] if file.stem == "__init__" else [file.stem]
-    folder = file.parent
-    while (folder / "__init__.py").is_file() and folder != folder.parent:
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    return folder, ".".join(parts)
 
 
 @contextmanager
@@ -411,17 +381,12 @@ def _modules_of(root: Path) -> Iterator[None]:
             if entry in sys.path:
                 sys.path.remove(entry)
         for name in [name for name in sys.modules if name not in before]:
-            if _is_directly_in(root, name, sys.modules[name]):
-                del sys.modules[name]
-
-
-def _is_directly_in(root: Path, name: str, module: ModuleType) -> bool:
-    """Return whether the module is at `root` itself, not in a library folder below it."""
-    file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or not Path(file).is_relative_to(root):
-        return False
-    first = Path(file).relative_to(root).parts[0]
-    return first in (top := name.partition(".")[0], f"{top}.py") or name.startswith(_PRIVATE)
+            file = getattr(sys.modules[name], "__file__", None)
+            if isinstance(file, str) and Path(file).is_relative_to(root):
+                # At `root` itself, not in a library folder below it.
+                first, top = Path(file).relative_to(root).parts[0], name.partition(".")[0]
+                if first in (top, f"{top}.py") or name.startswith(_PRIVATE):
+                    del sys.modules[name]
 
 
 _PRIVATE = "_counterseal_file_"
@@ -475,18 +440,15 @@ def _declarations(file: Path, module: ModuleType) -> Iterator[Declaration]:
     exported = set(getattr(module, "__all__", ()))
     for name, value in list(vars(module).items()):
         # An imported name belongs to the file that it comes from, unless it is exported here.
-        if name not in names and name not in exported and not _is_made_here(value, module):
+        # A function of the module may be a tool's though no statement names the tool.
+        own = isinstance(value, Tool) and value.function.__module__ == module.__name__
+        if not own and name not in names and name not in exported:
             continue
         plain = not isinstance(value, type | ModuleType) and is_plain_tool(value)
         if plain or isinstance(value, Tool | Contract):
             line, column = names.get(name, (1, 1))
             source = Source(file=str(file), line=line, column=column)
             yield Declaration(value=value, source=source)
-
-
-def _is_made_here(value: object, module: ModuleType) -> bool:
-    """Return whether a tool's function is the module's own, though no statement names it."""
-    return isinstance(value, Tool) and value.function.__module__ == module.__name__
 
 
 def _names(tree: ast.Module) -> dict[str, tuple[int, int]]:
@@ -512,48 +474,25 @@ _INNER_SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.Genera
 
 
 def _failure(file: Path, error: BaseException) -> tuple[Problem, ...]:
-    source = _place(file, error)
+    """Return the problems of an import, at the innermost line of this file in the traceback."""
+    here, source = file.resolve(), Source(file=str(file))
+    for frame in traceback.extract_tb(error.__traceback__):
+        if Path(frame.filename).resolve() == here:
+            source = replace(source, line=frame.lineno or 1, column=(frame.colno or 0) + 1)
+    fix = "The file should only declare tools when it is imported."
     if isinstance(error, ContractError):
-        return tuple(
-            problem if problem.source else problem.at(source) for problem in error.problems
-        )
-    return (
-        Problem(
-            rule="import-failed", message=_failure_text(file, error), fix=_fix(error), source=source
-        ),
-    )
-
-
-def _failure_text(file: Path, error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return f"the file exits when it is imported (exit {error.code})"
+        return tuple(one if one.source else one.at(source) for one in error.problems)
     if isinstance(error, SyntaxError):
-        elsewhere = error.filename and Path(error.filename).resolve() != file.resolve()
+        elsewhere = error.filename and Path(error.filename).resolve() != here
         where = f" in {error.filename}:{error.lineno}" if elsewhere else ""
-        return f"invalid Python: {error.msg}{where}"
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-
-
-def _fix(error: BaseException) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return "Install it beside counterseal, or run from the project's folder."
-    if isinstance(error, SyntaxError):
-        return ""
-    return "The file should only declare tools when it is imported."
-
-
-def _place(file: Path, error: BaseException) -> Source:
-    """Return the innermost line of this file in the traceback."""
-    here = file.resolve()
-    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == here:
-        return Source(file=str(file), line=error.lineno or 1, column=error.offset or 1)
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).resolve() == here
-    ]
-    if not frames:
-        return Source(file=str(file))
-    last = frames[-1]
-    return Source(file=str(file), line=last.lineno or 1, column=(last.colno or 0) + 1)
+        message, fix = f"invalid Python: {error.msg}{where}", ""
+        if error.filename and not elsewhere:
+            source = Source(file=str(file), line=error.lineno or 1, column=error.offset or 1)
+    elif isinstance(error, SystemExit):
+        message = f"the file exits when it is imported (exit {error.code})"
+    else:
+        lines = str(error).splitlines()
+        message = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+        if isinstance(error, ModuleNotFoundError):
+            fix = "Install it beside counterseal, or run from the project's folder."
+    return (Problem(rule="import-failed", message=message, fix=fix, source=source),)

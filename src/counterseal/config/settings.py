@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -200,7 +200,13 @@ def load_settings(file: Path) -> Settings:
     try:
         return settings_from(tomllib.loads(text), file)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(_syntax_error(file, text, str(error))) from None
+        match = _PLACE.match(str(error))
+        what, line, column = match.groups() if match else (str(error), None, None)
+        if line is None:
+            lines = text.splitlines() or [""]
+            line, column = len(lines), len(lines[-1]) + 1
+        what = f"{what[:1].lower()}{what[1:]}"
+        raise ConfigError(f"{file}:{line}:{column}: invalid TOML: {what}") from None
     except RecursionError:
         raise ConfigError(f"{file}: nested too deeply") from None
 
@@ -218,14 +224,6 @@ def settings_from(data: Mapping[str, Any], file: Path) -> Settings:
     return settings
 
 
-def _syntax_error(file: Path, text: str, message: str) -> str:
-    match = _PLACE.match(message)
-    what = match[1] if match else message
-    lines = text.splitlines() or [""]
-    line, column = (match[2], match[3]) if match and match[2] else (len(lines), len(lines[-1]) + 1)
-    return f"{file}:{line}:{column}: invalid TOML: {what[:1].lower()}{what[1:]}"
-
-
 def _setting_errors(error: ValidationError) -> list[SettingError]:
     errors = []
     for detail in error.errors(include_url=False, include_input=False):
@@ -233,7 +231,13 @@ def _setting_errors(error: ValidationError) -> list[SettingError]:
         message = detail["msg"]
         message = f"{message[:1].lower()}{message[1:]}"
         if detail["type"] == "extra_forbidden":
-            message = f"unknown setting; {_allowed_keys(detail['loc'])}"
+            *parents, _ = detail["loc"]
+            names = ", ".join(_table_at(parents).model_fields)
+            shown = ".".join(part for part in parents if isinstance(part, str))
+            is_list = any(isinstance(part, int) for part in parents)
+            place = f"[[{shown}]]" if is_list else f"[{shown}]"
+            allowed = f"allowed in {place}" if parents else "allowed tables"
+            message = f"unknown setting; {allowed}: {names}"
         elif detail["type"] == "value_error":
             # The message of a table begins with the field; that of a name does not.
             message = str(detail["ctx"]["error"])
@@ -246,18 +250,7 @@ def _setting_errors(error: ValidationError) -> list[SettingError]:
     return errors
 
 
-def _allowed_keys(location: tuple[int | str, ...]) -> str:
-    """Return the keys that are allowed in place of an unknown one."""
-    table = _table_at(location[:-1])
-    names = ", ".join(table.model_fields)
-    if len(location) == 1:
-        return f"allowed tables: {names}"
-    shown = ".".join(part for part in location[:-1] if isinstance(part, str))
-    is_list = any(isinstance(part, int) for part in location)
-    return f"allowed in {'[[' if is_list else '['}{shown}{']]' if is_list else ']'}: {names}"
-
-
-def _table_at(location: tuple[int | str, ...]) -> type[BaseModel]:
+def _table_at(location: Iterable[int | str]) -> type[BaseModel]:
     table: type[BaseModel] = Settings
     is_member = False
     for part in location:
@@ -266,10 +259,7 @@ def _table_at(location: tuple[int | str, ...]) -> type[BaseModel]:
             continue
         annotation = table.model_fields[str(part)].annotation
         inner = (annotation, *get_args(annotation))
-        table = next(kind for kind in inner if _is_table(kind))
+        kinds = (kind for kind in inner if isinstance(kind, type))
+        table = next(kind for kind in kinds if issubclass(kind, BaseModel))
         is_member = get_origin(annotation) in (dict, tuple)
     return table
-
-
-def _is_table(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

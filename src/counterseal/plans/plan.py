@@ -108,12 +108,20 @@ class PlannedStep:
 
     def lines(self) -> Iterator[str]:
         """Yield the step as lines for a planner; foreign text never breaks a line."""
-        name = _name(self.tool)
-        yield " ".join(filter(None, ("step", str(self.number), name))) + _fate(self)
-        for error in self.field_errors:
-            text = _error(error, self.reason)
-            if text:
-                yield f"  - {text}"
+        name, reason = _line(self.tool), _line(self.reason)
+        if name and not _PLAIN.fullmatch(name):  # else it could be read as our text
+            name = json.dumps(name, ensure_ascii=False)
+        title = " ".join(filter(None, ("step", str(self.number), name)))
+        yield f"{title}: {self.fate}{f'. {reason}' if reason else ''}"
+        for error in self.field_errors:  # what they say beyond the reason
+            known = error.expected in error.message
+            expected = "" if known else f"expected {_line(error.expected)}"
+            if error.field or error.message != self.reason:
+                place = f"{_line(error.field)}: " if error.field else ""
+                expected = f" ({expected})" if expected else ""
+                yield f"  - {place}{_line(error.message)}{expected}"
+            elif expected:
+                yield f"  - {expected}"
         for correction in self.corrections:
             yield f"  - corrected: {_line(correction.rule)} ({correction.invariant})"
         if self.unknown:
@@ -143,16 +151,8 @@ class Plan:
         return tuple(step.proposal for step in self.steps if step.proposal is not None)
 
     def record(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "steps": list(self._recorded()),
-            "broken": [{"id": rule.id, "rule": rule.rule} for rule in self.broken],
-            "next_action": "continue" if self.ok else "replan",
-        }
-
-    def _recorded(self) -> Iterator[dict[str, Any]]:
-        """Yield the steps' records; beyond a limit, arguments of steps not taken are None."""
-        left = MAX_BYTES
+        """Return the plan; beyond a limit, the arguments of steps that are not taken are None."""
+        left, steps = MAX_BYTES, []
         for step in self.steps:
             record = step.record()
             if not step.kept:
@@ -161,7 +161,13 @@ class Plan:
                     record["arguments"] = None
                 else:
                     left -= size
-            yield record
+            steps.append(record)
+        return {
+            "ok": self.ok,
+            "steps": steps,
+            "broken": [{"id": rule.id, "rule": rule.rule} for rule in self.broken],
+            "next_action": "continue" if self.ok else "replan",
+        }
 
     def for_model(self) -> str:
         """Return the plan as text for a planner: what was changed, and what it must change."""
@@ -181,27 +187,6 @@ def changes(correction: Correction) -> list[dict[str, Any]]:
         | ({"after": thaw(after[name])} if name in after else {})
         for name in changed_arguments(correction)
     ]
-
-
-def _fate(step: PlannedStep) -> str:
-    reason = _line(step.reason)
-    return f": {step.fate}. {reason}" if reason else f": {step.fate}"
-
-
-def _name(tool: str) -> str:
-    """Return a tool's name, quoted if it is no plain name and could be read as our text."""
-    name = _line(tool)
-    return name if not name or _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-
-
-def _error(error: FieldError, reason: str) -> str:
-    """Return what an error says beyond the reason."""
-    known = error.expected in error.message
-    expected = "" if known else f"expected {_line(error.expected)}"
-    if not error.field and error.message == reason:
-        return expected
-    place = f"{_line(error.field)}: " if error.field else ""
-    return f"{place}{_line(error.message)}{f' ({expected})' if expected else ''}"
 
 
 def _line(text: str) -> str:
@@ -236,18 +221,15 @@ async def judge_plan(
     Nothing is recorded, held, spent or executed. `run_id` is the run as the caller named it.
     """
     judge = _Judge(principal, run, run_id, services)
-    judged = [await judge.step(n, step) for n, step in enumerate(_listed(steps), 1)]
+    foreign: Any = steps
+    given: Iterable[Any] = (foreign,)  # what is not a list of steps is one bad step
+    if isinstance(foreign, Iterable) and not isinstance(foreign, str | bytes | Mapping):
+        given = islice(foreign, MAX_STEPS + 1)
+    judged = [await judge.step(n, step) for n, step in enumerate(given, 1)]
     facts = _facts(principal, run)
     kept = tuple(ProposedCall(step.tool, step.arguments) for step in judged if step.kept)
     broken = tuple(rule for rule in rules if rule.broken_by(kept, facts))
     return Plan(steps=tuple(judged), broken=broken), judge.events
-
-
-def _listed(steps: Any) -> Iterable[Any]:
-    """Return the steps to judge, and one more. What is not a list of steps is one bad step."""
-    if isinstance(steps, str | bytes | Mapping) or not isinstance(steps, Iterable):
-        return (steps,)
-    return islice(steps, MAX_STEPS + 1)
 
 
 def _facts(principal: Principal, run: RunRecord) -> dict[str, Any]:
@@ -309,8 +291,11 @@ class _Judge:
         judged = _judged(number, call, previewed)
         if call.ctx.grant is not None:  # the ledger's answer comes before that of later gates
             judged = self._repeated(call.ctx, judged) or judged
-        if judged.kept:
-            judged = self._too_large(call.ctx, judged) or judged
+        if judged.kept and self._bytes + len(to_json(judged.arguments)) > MAX_BYTES:
+            # Each step sees the arguments of all before it.
+            text = f"The arguments of all steps are at most {MAX_BYTES:,} bytes together."
+            code = Code.OUT_OF_BOUNDS
+            judged = _overruled(call.ctx, judged, Fate.REJECT, code, text, gate="parse")
         if judged.kept:
             self._take(call.ctx, judged)
         self._note(call, judged)
@@ -318,25 +303,18 @@ class _Judge:
 
     def _note(self, call: Call, step: PlannedStep) -> None:
         """Add an event of each correction of a step, or of its being dropped."""
+        events = []
         for correction in step.corrections:
             body = correction_body(call, correction, self._services)
-            self._add_event(event(call, EventType.CORRECTED, "correct", body), step)
+            events.append(event(call, EventType.CORRECTED, "correct", body))
         if step.fate is Fate.DROP:
             why = {"invariant" if step.gate == semantics.NAME else "rule": step.rule}
             body = dropped_body(call, step.arguments, why, self._services)
-            self._add_event(event(call, EventType.DROPPED, "drop", body), step)
-
-    def _add_event(self, noted: Event, step: PlannedStep) -> None:
-        body = {"plan": self._plan_id, "step": step.number, **noted.body}
-        # No call was made: a step becomes one when it is submitted.
-        self.events.append(noted._replace(caller=noted.caller._replace(call_id=""), body=body))
-
-    def _too_large(self, ctx: GateContext, step: PlannedStep) -> PlannedStep | None:
-        """Reject a step with which all steps are too large: each one sees all before it."""
-        if self._bytes + len(to_json(step.arguments)) <= MAX_BYTES:
-            return None
-        reason = f"The arguments of all steps are at most {MAX_BYTES:,} bytes together."
-        return _overruled(ctx, step, Fate.REJECT, Code.OUT_OF_BOUNDS, reason, gate="parse")
+            events.append(event(call, EventType.DROPPED, "drop", body))
+        for noted in events:
+            body = {"plan": self._plan_id, "step": step.number, **noted.body}
+            # No call was made: a step becomes one when it is submitted.
+            self.events.append(noted._replace(caller=noted.caller._replace(call_id=""), body=body))
 
     def _repeated(self, ctx: GateContext, step: PlannedStep) -> PlannedStep | None:
         """Return what the ledger would answer to a step whose key an earlier step has."""
@@ -435,12 +413,11 @@ def _judged(number: int, call: Call, previewed: Preview) -> PlannedStep:
         reason=previewed.reason,
     )
     if step.kept:
-        step = replace(
-            step,
-            corrections=ctx.corrections,
-            unknown=(*ctx.unknown, *skipped),
-            proposal=_to_submit(ctx, step.arguments),
-        )
+        proposal = replace(ctx.proposal, arguments=step.arguments)
+        if ctx.corrections:  # the key still stands for the arguments as proposed
+            proposal = replace(proposal, proposed=thaw(arguments_as_proposed(ctx)))
+        unknown = (*ctx.unknown, *skipped)
+        step = replace(step, corrections=ctx.corrections, unknown=unknown, proposal=proposal)
     if fate in (Fate.KEEP, Fate.CORRECT):
         return step
     return replace(
@@ -474,14 +451,6 @@ def _overruled(
         rule=rule,
         reason=reason,
     )
-
-
-def _to_submit(ctx: GateContext, arguments: Mapping[str, Any]) -> Proposal:
-    """Return the proposal to submit. Its key still stands for the arguments as proposed."""
-    proposal = replace(ctx.proposal, arguments=arguments)
-    if not ctx.corrections:
-        return proposal
-    return replace(proposal, proposed=thaw(arguments_as_proposed(ctx)))
 
 
 def _unread(number: int, code: Code, reason: str, tool: object = "") -> PlannedStep:

@@ -129,21 +129,22 @@ class RegistryRecord:
             errors["contract.version"] = f"{self.contract.version!r} is not a version like 1.4.0"
         if errors:
             raise RegistryError("; ".join(f"{name}: {text}" for name, text in errors.items()))
-        object.__setattr__(self, "name", self.contract.name)
-        object.__setattr__(self, "version", self.contract.version)
-        object.__setattr__(self, "exposed", self.contract.exposed)
-        object.__setattr__(self, "scopes", frozenset(self.contract.security.required_scopes))
-        risk = self.contract.risk if self.risk_accepted else self.contract.risk_floor
-        object.__setattr__(self, "risk", risk)
-        object.__setattr__(self, "parsed", version)
-        object.__setattr__(self, "ends_at", self._end())
-        for name in ("allowed_agent_roles", "allowed_tenants"):
-            object.__setattr__(self, name, frozenset(getattr(self, name)))
-
-    def _end(self) -> datetime | None:
+        ends_at = None if self.deprecation is None else self.deprecation.removal_at
         if self.contract.identity.lifecycle.status is LifecycleStatus.SUNSETTED:
-            return datetime.min.replace(tzinfo=UTC)
-        return None if self.deprecation is None else self.deprecation.removal_at
+            ends_at = datetime.min.replace(tzinfo=UTC)
+        values = {
+            "name": self.contract.name,
+            "version": self.contract.version,
+            "exposed": self.contract.exposed,
+            "scopes": frozenset(self.contract.security.required_scopes),
+            "risk": self.contract.risk if self.risk_accepted else self.contract.risk_floor,
+            "parsed": version,
+            "ends_at": ends_at,
+            "allowed_agent_roles": frozenset(self.allowed_agent_roles),
+            "allowed_tenants": frozenset(self.allowed_tenants),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @property
     def mutates(self) -> bool:
@@ -393,16 +394,23 @@ class Grant:
         expires_at: datetime | None = None,
         tenant: str | None = None,
     ) -> None:
+        count, names = max_calls_per_run, dict[str, object](agent=agent, tool=tool)
+        for field_name, name in (names if tenant is None else {**names, "tenant": tenant}).items():
+            if not isinstance(name, str) or not name.strip():
+                raise GrantError(f"{field_name}: must be a name, got {name!r}")
+        if count is not None and (type(count) is not int or count < 0):
+            raise GrantError(f"max_calls_per_run: must be a whole number, 0 or more, got {count!r}")
+        if expires_at is not None and not is_aware(expires_at):
+            raise GrantError(f"expires_at: must be a datetime with a time zone, got {expires_at!r}")
         values = {
-            "agent": _name("agent", agent),
-            "tool": _name("tool", tool),
+            **names,
             "version": version,
-            "mode": _mode(mode),
-            "max_calls_per_run": _count(max_calls_per_run),
+            "mode": _member("mode", {one.value: one for one in Mode}, mode),
+            "max_calls_per_run": count,
             "scopes": _scopes(scopes),
-            "risk_limit": risk_limit and _risk_limit(risk_limit),
-            "expires_at": _moment(expires_at),
-            "tenant": None if tenant is None else _name("tenant", tenant),
+            "risk_limit": risk_limit and _member("risk_limit", _RISKS, risk_limit),
+            "expires_at": expires_at,
+            "tenant": tenant,
             "versions": _versions(version),
         }
         for name, value in values.items():
@@ -417,19 +425,6 @@ class Grant:
         return data
 
 
-def _name(field_name: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise GrantError(f"{field_name}: must be a name, got {value!r}")
-    return value
-
-
-def _mode(value: str) -> Mode:
-    try:
-        return Mode(value)
-    except ValueError:
-        raise GrantError(f"mode: must be one of {', '.join(Mode)}, got {value!r}") from None
-
-
 RISK_LIMITS: Final[Mapping[str, RiskClass]] = {
     RiskLevel.LOW: RiskClass.LOW_RISK_INTERNAL,
     RiskLevel.MEDIUM: RiskClass.MEDIUM_RISK_WRITE,
@@ -439,22 +434,13 @@ RISK_LIMITS: Final[Mapping[str, RiskClass]] = {
 """The highest risk class that a grant with such a limit allows."""
 
 
-def _risk_limit(value: Any) -> RiskClass:
-    if isinstance(value, str) and value in RISK_LIMITS:
-        return RISK_LIMITS[value]
-    try:
-        return RiskClass(value)
-    except ValueError:
-        names = ", ".join((*RISK_LIMITS, *RiskClass))
-        raise GrantError(f"risk_limit: must be one of {names}, got {value!r}") from None
+_RISKS: Final[Mapping[str, RiskClass]] = {**RISK_LIMITS, **{one.value: one for one in RiskClass}}
 
 
-def _count(value: object) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise GrantError(f"max_calls_per_run: must be a whole number, 0 or more, got {value!r}")
-    return value
+def _member(field_name: str, known: Mapping[str, Any], value: object) -> Any:
+    if isinstance(value, str) and value in known:
+        return known[value]
+    raise GrantError(f"{field_name}: must be one of {', '.join(known)}, got {value!r}")
 
 
 def _scopes(value: Iterable[str]) -> frozenset[str]:
@@ -462,12 +448,6 @@ def _scopes(value: Iterable[str]) -> frozenset[str]:
         return text_set("scopes", value)
     except (TypeError, ValueError) as error:
         raise GrantError(f"scopes: {str(error).removeprefix('scopes ')}") from None
-
-
-def _moment(value: datetime | None) -> datetime | None:
-    if value is not None and not is_aware(value):
-        raise GrantError(f"expires_at: must be a datetime with a time zone, got {value!r}")
-    return value
 
 
 def _versions(text: object) -> SpecifierSet:

@@ -87,7 +87,9 @@ def test_dates_and_types_are_whole_beside_long_codes(run, folder):
     assert asyncio.run(call()).code == "OBSERVATION_NORMALIZATION_FAIL"
     listing = ("audit", "list", "--store", "sqlite:///counterseal.db")
     types = [event["type"] for event in lines(run(*listing, "--json"))]
-    dated = re.findall(r"^  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  (\S+)", run(*listing).stdout, re.M)
+    dated = re.findall(
+        r"^  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  (\S+)", run(*listing).stdout, re.MULTILINE
+    )
     assert dated == types
 
 
