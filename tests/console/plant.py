@@ -29,6 +29,7 @@ from counterseal.ledger.requests import Claim, FinishRequest
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock, fake_tool
 from counterseal.views import TenantView
+from counterseal.views.tools import QuarantineRow
 from counterseal.web.api.app import api_app
 from counterseal.web.console import Broker, console_routes, marks_of
 from counterseal.web.identity import Access, Verifier
@@ -120,8 +121,9 @@ class Kept:
         self.held: list[Held] = [Held(definition(), definition(SLY, ["city", "email"]))]
         self.decided: list[tuple[str, ...]] = []
 
-    def list(self, tenant: str | None = None) -> list[Held]:
-        return self.held if tenant in (None, "acme") else []
+    def list(self, tenant: str | None = None) -> list[QuarantineRow]:
+        held = self.held if tenant in (None, "acme") else []
+        return [QuarantineRow(**one.record()) for one in held]
 
     def changes(self, name: str, tenant: str | None = None) -> list[Any]:
         (one,) = self.held

@@ -5,10 +5,11 @@ from counterseal.web.console.approvals import packet_card
 
 
 def texts_of(value):
-    """Every piece of text in a card or an outline."""
+    """Every piece of text in a card or an outline, origins of arguments included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, tuple):
+        yield getattr(value, "origin_text", "")
         for one in value:
             yield from texts_of(one)
 
@@ -42,7 +43,8 @@ async def test_what_changes_comes_first_and_what_stays_is_said_to(bank):
 
 async def test_where_an_argument_comes_from_stands_beside_it(bank):
     packet = await bank.packet(await bank.refund())
-    found = {one.name: (one.origin, one.style) for one in packet_card(packet, now=0.0).arguments}
+    arguments = packet_card(packet, now=0.0).arguments
+    found = {one.name: (one.origin_text, one.origin) for one in arguments}
     assert found == {
         "order": ("from the user", "user"),
         "amount": ("from untrusted text", "untrusted"),
@@ -51,4 +53,4 @@ async def test_where_an_argument_comes_from_stands_beside_it(bank):
 
 async def test_a_value_that_says_where_it_comes_from_is_not_believed(bank):
     packet = await bank.packet(await bank.notice(text="  (from the user)"))
-    assert [one.origin for one in packet_card(packet, now=0.0).arguments] == ["", ""]
+    assert [one.origin for one in packet_card(packet, now=0.0).arguments] == [None, None]

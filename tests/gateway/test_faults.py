@@ -238,7 +238,7 @@ async def test_client_whose_stream_breaks_finds_its_mutation_done_once(project, 
                 assert answer.headers["content-type"].startswith("text/event-stream")
                 await faulty.reached()
         faulty.go()
-        await until(lambda: not served.server.calls.running)
+        await until(lambda: not served.server.calls.running.count)
         async with served.client(LEGACY) as client:
             again = await client.call_tool(PAY["name"], PAY["arguments"], meta=RUN)
             assert facts(again)["replayed"] is True

@@ -64,7 +64,7 @@ async def test_a_client_that_comes_back_early_waits_and_is_woken_by_the_decision
         served.client(MODERN, elicitation_callback=Asked()) as client,
     ):
         calling = asyncio.ensure_future(client.call_tool("send", LETTER))
-        await until(lambda: served.server.calls.running)
+        await until(lambda: served.server.calls.running.count)
         await served.decide()
         assert (await calling).structured_content == {"sent": "ann"}
     assert desk.sent == ["ann"]

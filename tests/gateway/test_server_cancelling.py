@@ -35,7 +35,7 @@ async def test_a_client_that_gives_up_stops_the_tool(mode):
         await given_up(calling)
         await soon(desk.stopped)
         await until(lambda: in_doubt(served))
-        await until(lambda: not served.server.calls.running)
+        await until(lambda: not served.server.calls.running.count)
         again = await client.call_tool("linger", {"text": "a"})
         assert again.is_error
         assert facts(again)["code"] == "IDEMPOTENCY_CONFLICT"
@@ -108,7 +108,7 @@ async def test_a_client_of_2025_that_vanishes_has_its_call_carried_out_and_finds
             await soon(desk.begun)
             await given_up(sending)
         desk.door.set()
-        await until(lambda: not served.server.calls.running)
+        await until(lambda: not served.server.calls.running.count)
         async with served.client(MODERN) as client:
             found = await client.call_tool("linger", {"text": "a"}, meta=meta)
             assert found.structured_content == {"noted": "a"}
@@ -136,7 +136,7 @@ async def test_a_client_of_2026_that_vanishes_ends_its_call():
         await soon(asked)
         await given_up(calling)
         await soon(stopped)
-        await until(lambda: not served.server.calls.running)
+        await until(lambda: not served.server.calls.running.count)
 
 
 @MODES
@@ -155,7 +155,7 @@ async def test_a_call_that_waits_for_a_person_can_be_given_up_and_made_again(mod
         calling = asyncio.ensure_future(client.call_tool("send", {"to": "ann"}))
         await soon(entered)
         await given_up(calling)
-        await until(lambda: not served.server.calls.running)
+        await until(lambda: not served.server.calls.running.count)
         await served.decide()
         later = await raw_call(client, name="send", arguments={"to": "ann"})
         assert later["structuredContent"] == {"sent": "ann"}
@@ -172,7 +172,7 @@ async def test_a_client_that_hangs_up_at_once_leaves_nothing_half_done(mode, nam
             calling = asyncio.ensure_future(client.call_tool(name, arguments))
             await asyncio.sleep(0)
             await given_up(calling)
-        await until(lambda: not served.server.calls.running)
+        await until(lambda: not served.server.calls.running.count)
         result = await client.call_tool(name, arguments)
         assert len(desk.notes) <= 1
         if not result.is_error and name == "note":

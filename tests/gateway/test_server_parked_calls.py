@@ -70,7 +70,7 @@ async def test_a_parked_call_goes_on_where_it_stood_and_executes_once():
     ):
         first = await call(client)
         assert parked(served) == 1
-        assert served.server.calls.running == 0, "no request waits for it here"
+        assert served.server.calls.running.count == 0, "no request waits for it here"
         last = await call(client, state=first.request_state, name="Ada")
         assert last.structured_content == {"signed": "Ada"}
         replay = await call(client)

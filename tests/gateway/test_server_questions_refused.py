@@ -150,4 +150,4 @@ async def test_two_questions_under_one_name_are_both_asked():
     ):
         result = await client.call_tool("twice", {})
         assert result.structured_content == {"names": ["Ada", "Ada"]}
-        await until(lambda: not served.server.calls.running)
+        await until(lambda: not served.server.calls.running.count)

@@ -84,7 +84,7 @@ async def test_a_client_that_disconnects_does_not_cancel_its_call():
         assert messages(answer)[0]["result"]["structuredContent"] == {"total": 3}
         assert not desk.stopped.is_set()
         desk.door.set()
-        await until(lambda: not served.server.calls.running)
+        await until(lambda: not served.server.calls.running.count)
         again = await http.post(served.url, json=slow, headers=headers)
         assert messages(again)[0]["result"]["structuredContent"] == {"noted": "a"}
     assert desk.notes == ["a"]

@@ -1,6 +1,6 @@
 """Users on every store: one worker adds and removes them, the others know."""
 
-from counterseal.accounts import Accounts, Directory, SignIn, SignInRefused
+from counterseal.accounts import Accounts, People, SignInRefused
 from counterseal.accounts.users import Passwords
 from counterseal.operations.operator import ALL_TENANTS, Operator, catch_up
 from counterseal.registry import Registry
@@ -31,7 +31,7 @@ async def test_who_signs_in_and_who_tries_is_on_record_on_every_store(store):
     runtime = Runtime(store)
     accounts = Accounts(runtime.operator("root"), CHEAP)
     await accounts.add("ada", PASSWORD, {"acme": ["viewer"]}, reason="new")
-    door = SignIn(runtime, Directory(runtime), passwords=CHEAP)
+    door = People(runtime, passwords=CHEAP)
     assert not isinstance(await door.attempt("ada", PASSWORD, source="127.0.0.1"), SignInRefused)
     await door.attempt("ada", "wrong", source="127.0.0.1")
     await door.attempt("bob", "wrong", source="127.0.0.1")

@@ -6,7 +6,7 @@ is a person who votes on a request for approval.
 """
 
 from counterseal.accounts.sessions import SESSION_SECONDS, Session, Sessions, check_csrf
-from counterseal.accounts.sign_in import People, RefusalReason, SignIn, SignInRefused
+from counterseal.accounts.sign_in import People, RefusalReason, SignInRefused
 from counterseal.accounts.users import EVERYWHERE, Accounts, Directory, Person, Role
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "Role",
     "Session",
     "Sessions",
-    "SignIn",
     "SignInRefused",
     "check_csrf",
 ]

@@ -83,18 +83,23 @@ class Sessions:
         await self._store.end_session(session.row.session)
         return secret, switched
 
-    async def read(self, secret: str, *, refresh: bool = True) -> Session | None:
+    async def read(self, secret: str | None, *, refresh: bool = True) -> Session | None:
         """Return the session that a cookie's secret opens; None if there is none, or it has ended.
 
-        `refresh` is for requests that a person made: they restart the idle time.
+        A request that a person made restarts the idle time; `refresh=False` is for those that a
+        page makes by itself.
         """
-        if len(secret) != _SECRET_LENGTH or not secret.isascii():
+        if secret is None or len(secret) != _SECRET_LENGTH or not secret.isascii():
             return None
         row = await self._store.find_session(_digest(secret))
         session = None if row is None else await self._checked(row, _csrf(secret))
-        if session is None or not refresh:
+        now = self._clock()
+        if session is None or not refresh or now - session.row.seen_at < _REFRESH_SECONDS:
             return session
-        return await self._refreshed(session)
+        expires_at = min(session.row.facts.get("until", -inf), now + _IDLE_SECONDS)
+        row = session.row._replace(seen_at=now, expires_at=expires_at)
+        # It may have been ended in the meantime.
+        return replace(session, row=row) if await self._store.save_session(row) else None
 
     async def still_valid(self, session: Session) -> Session | None:
         """Return a session that was read before, if it is still valid. For streams.
@@ -131,24 +136,12 @@ class Sessions:
             return None
         user = await self._directory.user(row.user)
         if user is None or user.stamp != facts["stamp"]:
-            user = await self._directory.user_now(
-                row.user
-            )  # this worker may not know the latest change
+            # This worker may not know the latest change.
+            user = await self._directory.user_now(row.user)
         if user is None or not user.active or user.stamp != facts["stamp"]:
             return None
         person = Person.of(user.name, facts["tenant"], user.tenants)
         return None if person is None else Session(person=person, user=user, row=row, csrf=csrf)
-
-    async def _refreshed(self, session: Session) -> Session | None:
-        """Store that the person is active. None if the session was ended in the meantime."""
-        row, now = session.row, self._clock()
-        if now - row.seen_at < _REFRESH_SECONDS:
-            return session
-        expires_at = min(row.facts.get("until", -inf), now + _IDLE_SECONDS)
-        row = row._replace(seen_at=now, expires_at=expires_at)
-        if not await self._store.save_session(row):
-            return None
-        return replace(session, row=row)
 
 
 def check_csrf(session: Session, token: str | None) -> bool:

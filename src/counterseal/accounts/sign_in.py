@@ -12,10 +12,13 @@ made from other addresses.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
@@ -29,21 +32,22 @@ from counterseal.accounts.users import (
     Directory,
     Passwords,
     Person,
-    person_by_key,
 )
 from counterseal.audit import Caller, Event, EventType
 from counterseal.errors import CountersealError
 from counterseal.proposal import folded
-from counterseal.registry.identities import User
+from counterseal.registry.identities import User, read_person_key
+
+_log = logging.getLogger("counterseal.accounts")
 
 _SHARED_TENANT: Final = "*"
 """The tenant whose record holds attempts under unknown names."""
 _FIRST_TENANT: Final = "default"
 """Where a user of all tenants works as long as there is none."""
 _BUSY_SECONDS: Final = 5.0
+"""Seconds to wait when too many people sign in at once."""
 _MAX_NAME: Final = 200
 """Characters of a name that are looked at; no user has a longer one."""
-"""Seconds to wait when too many people sign in at once."""
 _FIRST_WAIT: Final = 30.0
 """Seconds of the first wait; each further failure doubles it."""
 _LONGEST_WAIT: Final = 900.0
@@ -82,91 +86,6 @@ class SignInRefused:
         return f"Too many people are signing in. Try again in {when}."
 
 
-class SignIn:
-    """Checks names and passwords. One for a process: it holds the lock-out."""
-
-    def __init__(
-        self,
-        services: AccountServices,
-        directory: Directory,
-        *,
-        passwords: Passwords | None = None,
-        lockout: Lockout | None = None,
-        steady: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._services = services
-        self._directory = directory
-        self._passwords = passwords or Passwords()
-        self._lockout = lockout or Lockout(steady=steady)
-
-    async def attempt(self, name: str, password: str, *, source: str) -> User | SignInRefused:
-        """Return the user if the password is right, and record the attempt.
-
-        `source` is the address that the attempt comes from. Raises StoreError if the user can't be
-        looked up or the attempt can't be recorded.
-        """
-        known_as, address = folded(name[:_MAX_NAME]), network_of(source)
-        wait = self._lockout.begin(known_as, address)
-        if wait > 0:
-            return SignInRefused(RefusalReason.LOCKED, wait)
-        user = await self._directory.user_now(known_as)
-        active = user if user is not None and user.active else None
-        try:
-            good = await self._passwords.matches(None if active is None else active.hash, password)
-        except BusyError:
-            self._lockout.withdraw(known_as, address)
-            return SignInRefused(RefusalReason.BUSY, _BUSY_SECONDS)
-        if active is None or not good:
-            await self._record(self._failure(user, known_as, source, address))
-            return SignInRefused(RefusalReason.WRONG)
-        self._lockout.passed(known_as, address)
-        facts = {"source": source[:100]}
-        await self._record(self._events(EventType.SIGNED_IN, "signed in", active, facts))
-        return await self._rehashed(active, password)
-
-    async def _rehashed(self, user: User, password: str) -> User:
-        """Update the stored hash if it was made with older parameters."""
-        if not self._passwords.outdated(user.hash):
-            return user
-        operator = self._services.operator(user.name)
-        try:
-            return await Accounts(operator, self._passwords).rehash(user, password)
-        except CountersealError:
-            return user  # the next sign-in tries again
-
-    def _failure(self, user: User | None, name: str, source: str, address: str) -> Iterable[Event]:
-        """Events of a failed attempt.
-
-        An unknown name is recorded as a fingerprint: people type passwords into the wrong field.
-        """
-        facts: dict[str, Any] = {"source": source[:100]}
-        if user is None:
-            fingerprint = self._services.fingerprint(_SHARED_TENANT, name)
-            facts |= {"reason": "unknown", "name": fingerprint}
-        else:
-            facts["reason"] = "password" if user.active else "disabled"
-        wait = self._lockout.wait(name, address)
-        if wait > 0:
-            facts["locked_for"] = round(wait)
-        return self._events(EventType.SIGN_IN_REFUSED, "refused", user, facts)
-
-    def _events(
-        self, kind: EventType, decision: str, user: User | None, facts: dict[str, Any]
-    ) -> Iterable[Event]:
-        now = self._services.clock()
-        name = None if user is None else user.name
-        for tenant in [_SHARED_TENANT] if user is None else user.tenants:
-            caller = Caller(tenant, "", "", "", "", "counterseal", name, "")
-            yield Event(kind, caller, now, decision, body=facts)
-
-    async def _record(self, events: Iterable[Event]) -> None:
-        """Write the events before the person is answered."""
-        await self._services.store.refuse(_SHARED_TENANT, "", "", (), list(events))
-
-
-# --- people ---------------------------------------------------------------------------------------
-
-
 class People:
     """Signs people in and out, and recognises them. One for a process: it holds the lock-out.
 
@@ -183,9 +102,9 @@ class People:
     ) -> None:
         self._services = services
         self._passwords = passwords or Passwords()
+        self._lockout = Lockout(steady=steady)
         self.directory = directory or Directory(services, steady=steady)
         self.sessions = Sessions(services.store, self.directory, clock=services.clock)
-        self._sign_in = SignIn(services, self.directory, passwords=self._passwords, steady=steady)
 
     async def sign_in(
         self, name: str, password: str, *, source: str
@@ -194,25 +113,57 @@ class People:
 
         `source` is the address that the attempt comes from.
         """
-        user = await self._sign_in.attempt(name, password, source=source)
+        user = await self.attempt(name, password, source=source)
         if isinstance(user, SignInRefused):
             return user
         return await self.sessions.issue(user, (await self.tenants(user))[0])
 
-    async def session(self, secret: str | None, *, refresh: bool = True) -> Session | None:
-        """Return the session that a cookie's secret opens, if any.
+    async def attempt(self, name: str, password: str, *, source: str) -> User | SignInRefused:
+        """Return the user if the password is right. The attempt is on record before the answer."""
+        known_as, address = folded(name[:_MAX_NAME]), network_of(source)
+        wait = self._lockout.begin(known_as, address)
+        if wait > 0:
+            return SignInRefused(RefusalReason.LOCKED, wait)
+        user = await self.directory.user_now(known_as)
+        active = user if user is not None and user.active else None
+        try:
+            good = await self._passwords.matches(None if active is None else active.hash, password)
+        except BusyError:
+            self._lockout.withdraw(known_as, address)
+            return SignInRefused(RefusalReason.BUSY, _BUSY_SECONDS)
+        facts: dict[str, Any] = {"source": source[:100]}
+        if active is None or not good:
+            wait = self._lockout.wait(known_as, address)
+            facts |= {"locked_for": round(wait)} if wait > 0 else {}
+            await self._record_failure(user, known_as, facts)
+            return SignInRefused(RefusalReason.WRONG)
+        self._lockout.passed(known_as, address)
+        await self._record(EventType.SIGNED_IN, "signed in", active, facts)
+        if self._passwords.outdated(active.hash):  # made with older parameters than today's
+            with suppress(CountersealError):  # the next sign-in tries again
+                return await self.accounts(active.name).rehash(active, password)
+        return active
 
-        `refresh=False` is for requests that a page makes by itself: they don't keep it alive.
+    async def _record_failure(self, user: User | None, name: str, facts: dict[str, Any]) -> None:
+        """Record a failed attempt.
+
+        An unknown name is recorded as a fingerprint: people type passwords into the wrong field.
         """
-        return await self.sessions.read(secret, refresh=refresh) if secret else None
+        if user is None:
+            fingerprint = self._services.fingerprint(_SHARED_TENANT, name)
+            facts = {**facts, "reason": "unknown", "name": fingerprint}
+        else:
+            facts = {**facts, "reason": "password" if user.active else "disabled"}
+        await self._record(EventType.SIGN_IN_REFUSED, "refused", user, facts)
 
-    async def still_valid(self, session: Session) -> bool:
-        """Return whether a session goes on, for streams, which outlast requests."""
-        return await self.sessions.still_valid(session) is not None
-
-    async def sign_out(self, session: Session) -> None:
-        """End this session, on every worker at once."""
-        await self.sessions.end(session)
+    async def _record(
+        self, kind: EventType, decision: str, user: User | None, facts: dict[str, Any]
+    ) -> None:
+        now, name = self._services.clock(), None if user is None else user.name
+        tenants = [_SHARED_TENANT] if user is None else user.tenants
+        callers = [Caller(tenant, "", "", "", "", "counterseal", name, "") for tenant in tenants]
+        events = [Event(kind, caller, now, decision, body=facts) for caller in callers]
+        await self._services.store.refuse(_SHARED_TENANT, "", "", (), events)
 
     async def sign_out_everywhere(self, session: Session) -> None:
         """End all sessions of the person, on every worker."""
@@ -220,8 +171,25 @@ class People:
         await self.accounts(name).sign_out(name, reason="signed out everywhere")
 
     async def by_key(self, text: str) -> Person | None:
-        """Return the holder of a personal key; None if it is not valid."""
-        return await person_by_key(text, self.directory, self._services.clock())
+        """Return the holder of a personal key, with the roles held now; None if it is not valid."""
+        key = read_person_key(text)
+        if key is None:
+            _log.info("a personal key was refused: it is incomplete")
+            return None
+        user = await self.directory.holder(key.key_id)
+        stored = None if user is None else user.key(key.key_id)
+        if user is None or stored is None:
+            reason = "it is unknown or revoked"
+        elif not stored.matches(key):
+            reason = "its secret is wrong"
+        elif stored.expired(datetime.fromtimestamp(self._services.clock(), UTC)):
+            reason = "it has expired"
+        elif not user.active:
+            reason = "its holder is disabled"
+        else:
+            return Person.of(user.name, stored.tenant, user.tenants)
+        _log.info("the personal key %s was refused: %s", key.key_id, reason)
+        return None
 
     async def tenants(self, user: User) -> Sequence[str]:
         """Return the tenants that a user can work in, own ones first; at least one."""
@@ -239,12 +207,9 @@ class People:
 
     def accounts(self, by: str) -> Accounts:
         """Return an `Accounts` that changes users in this name."""
-        return Accounts(
-            self._services.operator(by),
-            self._passwords,
-            sessions=self._services.store,
-            clock=self._services.clock,
-        )
+        services = self._services
+        operator = services.operator(by)
+        return Accounts(operator, self._passwords, sessions=services.store, clock=services.clock)
 
 
 # --- lock-out -------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ the operator's name, and ends the user's sessions where it takes something away.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import time
 import unicodedata
@@ -32,15 +31,12 @@ from counterseal.registry.identities import (
     new_key,
     new_stamp,
     person_key_text,
-    read_person_key,
     roles_by_tenant,
 )
 from counterseal.storage.store import Store
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
-
-_log = logging.getLogger("counterseal.accounts")
 
 EVERYWHERE: Final = "*"
 """In a user's tenants: every tenant. Only roles held here reach what all tenants share."""
@@ -160,28 +156,6 @@ class Directory:
         return user
 
 
-async def person_by_key(text: str, directory: Directory, now: float) -> Person | None:
-    """Return the holder of a personal key, with the roles held now. None if it is not valid."""
-    key = read_person_key(text)
-    if key is None:
-        _log.info("a personal key was refused: it is incomplete")
-        return None
-    user = await directory.holder(key.key_id)
-    stored = None if user is None else user.key(key.key_id)
-    if user is None or stored is None:
-        reason = "it is unknown or revoked"
-    elif not stored.matches(key):
-        reason = "its secret is wrong"
-    elif stored.expired(datetime.fromtimestamp(now, UTC)):
-        reason = "it has expired"
-    elif not user.active:
-        reason = "its holder is disabled"
-    else:
-        return Person.of(user.name, stored.tenant, user.tenants)
-    _log.info("the personal key %s was refused: %s", key.key_id, reason)
-    return None
-
-
 # --- passwords ------------------------------------------------------------------------------------
 
 
@@ -239,10 +213,19 @@ class Passwords:
         text = _normal(password) if fits else ""
 
         def compare() -> bool:
+            from argon2.exceptions import (  # noqa: PLC0415 - an optional extra
+                InvalidHashError,
+                VerificationError,
+            )
+
             if stored is None:
                 self._hasher.hash(text)  # the same work
                 return False
-            return self._same(stored, text) and fits
+            try:
+                self._hasher.verify(stored, text)
+            except (VerificationError, InvalidHashError):
+                return False
+            return fits
 
         return await self._in_thread(compare)
 
@@ -250,27 +233,20 @@ class Passwords:
         """Return whether a hash was made with other parameters than today's."""
         return self._hasher.check_needs_rehash(stored)
 
-    def _same(self, stored: str, text: str) -> bool:
-        from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - loaded
-
-        try:
-            return self._hasher.verify(stored, text)
-        except (VerificationError, InvalidHashError):
-            return False
-
     async def _in_thread(self, work: Callable[[], T]) -> T:
         if self._pending >= self._waiting + self._at_once:
             raise BusyError("Too many people are signing in. Try again in a moment.")
         self._pending += 1
         task = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        # The thread goes on when the caller is cancelled, so its place stays taken until it ends.
-        task.add_done_callback(self._done)
-        return await asyncio.shield(task)
 
-    def _done(self, task: asyncio.Future[T]) -> None:
-        self._pending -= 1
-        if not task.cancelled():
-            task.exception()  # otherwise asyncio logs it when the caller was cancelled
+        def done(task: asyncio.Future[T]) -> None:
+            self._pending -= 1
+            if not task.cancelled():
+                task.exception()  # otherwise asyncio logs it when the caller was cancelled
+
+        # The thread goes on when the caller is cancelled, so its place stays taken until it ends.
+        task.add_done_callback(done)
+        return await asyncio.shield(task)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:

@@ -65,6 +65,27 @@ _AWAITING_DECISION: Final = RESPONSES[Code.CONFIRMATION_MISSING].next_action
 """The next action of a model while an approval waits. After a rejection it is another one."""
 
 
+class RunningCalls:
+    """Counts the calls that are being carried out, each within `with`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._ended = asyncio.Event()
+
+    def __enter__(self) -> None:
+        self.count += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self.count -= 1
+        self._ended.set()
+
+    async def idle(self) -> None:
+        """Wait until there is none."""
+        while self.count:
+            self._ended.clear()
+            await self._ended.wait()
+
+
 class ToolCalls:
     """Carries out the calls of one MCP server."""
 
@@ -80,9 +101,7 @@ class ToolCalls:
         self._relays_questions = relays_questions
         self._log_level = log_level
         self._parked = ParkedCalls()
-        self.running = 0
-        """How many calls are being carried out."""
-        self._ended = asyncio.Event()
+        self.running = RunningCalls()
 
     async def call(
         self, ctx: Ctx, params: types.CallToolRequestParams, principal: Principal, run: str | None
@@ -110,25 +129,16 @@ class ToolCalls:
         principal: Principal,
     ) -> dict[str, Any]:
         """Carry out a proposal, or one round of it if its client has to answer questions."""
-        self.running += 1
-        try:
-            # The state of the round before, which this server had sealed and the SDK opened.
-            state = {} if params.request_state is None else json.loads(params.request_state)
-            return await self._round(ctx, proposal, principal, params.input_responses, state)
-        except asyncio.CancelledError:
-            # The runtime has settled the call and raised a cancellation of its own. The SDK
-            # recognizes its cancellations by the exception, so raise the SDK's if there is one.
-            await checkpoint_if_cancelled()
-            raise
-        finally:
-            self.running -= 1
-            self._ended.set()
-
-    async def idle(self) -> None:
-        """Wait until no call is being carried out."""
-        while self.running:
-            self._ended.clear()
-            await self._ended.wait()
+        with self.running:
+            try:
+                # The state of the round before, which this server had sealed and the SDK opened.
+                state = {} if params.request_state is None else json.loads(params.request_state)
+                return await self._round(ctx, proposal, principal, params.input_responses, state)
+            except asyncio.CancelledError:
+                # The runtime has settled the call and raised a cancellation of its own. The SDK
+                # recognizes its cancellations by the exception, so raise the SDK's if there is one.
+                await checkpoint_if_cancelled()
+                raise
 
     async def close(self) -> None:
         """Cancel parked calls."""
@@ -148,7 +158,13 @@ class ToolCalls:
         if parked is not None:
             parked.client.answer(ctx, answers)
             return await self._next(parked, proposal, principal)
-        can_park = is_modern(ctx) and self._may_ask(proposal.tool)
+        # A tool declares whether it may ask its client something.
+        can_park = is_modern(ctx) and any(
+            self._relays_questions(record.contract)
+            if record.contract.mcp is not None
+            else record.tool is not None and Context in record.tool.injected.values()
+            for record in self._runtime.registry.versions(proposal.tool)
+        )
         client = CallClient(
             ctx, self._runtime.redactor, answers, log_level=self._log_level, can_park=can_park
         )
@@ -160,15 +176,6 @@ class ToolCalls:
             parked = ParkedCall(client, principal, self._runtime.begin(work))
             return await self._next(parked, proposal, principal, approval_id)
         return await self._result(client, await work, proposal, principal, approval_id)
-
-    def _may_ask(self, tool: str) -> bool:
-        """Return True if a tool declares that it may ask its client something."""
-        return any(
-            self._relays_questions(record.contract)
-            if record.contract.mcp is not None
-            else record.tool is not None and Context in record.tool.injected.values()
-            for record in self._runtime.registry.versions(tool)
-        )
 
     async def _next(
         self,
@@ -220,7 +227,12 @@ class ToolCalls:
     ) -> dict[str, Any]:
         missing = None if observation.ok or not is_modern(client.ctx) else client.missing
         if missing is not None and not client.can(missing):
-            raise _missing_capability(missing)
+            name, _, part = missing.partition(".")
+            raise MCPError(
+                code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+                message=f"this call needs a client that supports {missing}",
+                data={"requiredCapabilities": {name: {part: {}} if part else {}}},
+            )
         waits = awaits_approval(observation)
         if waits and approval_id is None and client.can("elicitation"):
             if is_modern(client.ctx):
@@ -287,16 +299,6 @@ def _input_required(requests: Mapping[str, Any], state: Mapping[str, Any]) -> di
         "inputRequests": dict(requests),
         "requestState": json.dumps(state),
     }
-
-
-def _missing_capability(capability: str) -> MCPError:
-    """Return the error for an MCP 2026-07-28 client that lacks a capability."""
-    name, _, part = capability.partition(".")
-    return MCPError(
-        code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
-        message=f"this call needs a client that supports {capability}",
-        data={"requiredCapabilities": {name: {part: {}} if part else {}}},
-    )
 
 
 def awaits_approval(observation: Observation) -> bool:

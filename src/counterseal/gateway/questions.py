@@ -220,18 +220,16 @@ class CallClient(AgentClient):
         least: Any = self._log_level(self.ctx)
         if is_modern(self.ctx):
             least = (self.ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
-        if least in LEVELS and level in LEVELS[LEVELS.index(least) :]:
-            await self._on_own_loop(self._log(level, data, logger))
-
-    async def _log(self, level: str, data: Any, logger: str | None) -> None:
+        if least not in LEVELS or level not in LEVELS[LEVELS.index(least) :]:
+            return
         redacted, _ = self._redactor.redact(data)
         params = types.LoggingMessageNotificationParams.model_validate(
             {"level": level, "data": redacted, "logger": logger}
         )
         notification = types.LoggingMessageNotification(params=params)
-        await self.ctx.session.send_notification(
-            notification, related_request_id=self.ctx.request_id
-        )
+        related = self.ctx.request_id
+        send = self.ctx.session.send_notification(notification, related_request_id=related)
+        await self._on_own_loop(send)
 
     def report(self, report: Progress) -> None:
         """Take a progress report of a tool. Reports beyond a limit are dropped."""

@@ -60,7 +60,7 @@ class UpstreamResources:
     def __init__(self, upstreams: UpstreamTools, calls: ToolCalls) -> None:
         self._upstreams = upstreams
         self._calls = calls
-        self._owners: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self.owners: dict[tuple[str, str, str], tuple[str, str]] = {}
         """A cache: tenant, kind and name to the server and its own name for it."""
         self._subscriptions: Counter[ResourceSubscription] = Counter()
         """How many clients have each subscription."""
@@ -208,10 +208,6 @@ class UpstreamResources:
             params = {"uri": subscription.uri}
             await self._request(principal, subscription.server, "resources/unsubscribe", params)
 
-    def forget_owners(self) -> None:
-        """Look up again which upstream has what: that may have changed."""
-        self._owners.clear()
-
     async def _request(
         self, principal: Principal, server: str, method: str, params: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -237,7 +233,7 @@ class UpstreamResources:
 
         Raises MCPError if no server has it, or several.
         """
-        known = self._owners.get((principal.tenant, kind, name))
+        known = self.owners.get((principal.tenant, kind, name))
         what = "prompts" if kind == "prompt" else "resources"
         if known is not None and self._upstreams.allows(principal, known[0], what):
             return known
@@ -247,9 +243,9 @@ class UpstreamResources:
             message = several if owners else f"There is no such {kind} here."
             data = {"uri": name} if kind == "resource" else {"name": name}
             raise MCPError(types.INVALID_PARAMS, message, data)
-        if len(self._owners) > _MAX_OWNERS:
-            self._owners.clear()
-        self._owners[principal.tenant, kind, name] = owner = next(iter(owners.items()))
+        if len(self.owners) > _MAX_OWNERS:
+            self.owners.clear()
+        self.owners[principal.tenant, kind, name] = owner = next(iter(owners.items()))
         return owner
 
     async def _candidates(

@@ -71,7 +71,11 @@ async def gateway(
     registered = {record.name for record in runtime.registry.records}
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
-        tell(f"store: {_without_credentials(store or settings.store_url() or 'memory:')}")
+        url = store or settings.store_url() or "memory:"
+        parts = urlsplit(url)
+        if "@" in parts.netloc:  # without the credentials
+            url = f"{parts.scheme}://{parts.hostname}{parts.path}"
+        tell(f"store: {url}")
         tell(f"tools of this project: {len(registered)}")
         for line in _missing_secrets(settings, runtime):
             tell(line)
@@ -162,22 +166,17 @@ def withheld_lines(registry: Registry, principal: Principal) -> Iterator[str]:
         yield f"{principal.agent} has no tools in the tenant {principal.tenant}"
 
 
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return url if "@" not in parts.netloc else f"{parts.scheme}://{parts.hostname}{parts.path}"
-
-
 def _summary_lines(upstreams: UpstreamTools) -> list[str]:
     lines = []
     for summary in upstream_summaries(upstreams):
         count = len(summary["accepted"])
+        more = {
+            "quarantined": len(summary["quarantined"]),
+            "hidden": summary["hidden"],
+            "unusable": len(summary["unusable"]),
+        }
         counts = [f"{count} tool{'' if count == 1 else 's'}"]
-        if summary["quarantined"]:
-            counts.append(f"{len(summary['quarantined'])} quarantined")
-        if summary["hidden"]:
-            counts.append(f"{summary['hidden']} hidden")
-        if summary["unusable"]:
-            counts.append(f"{len(summary['unusable'])} unusable")
+        counts += [f"{number} {what}" for what, number in more.items() if number]
         state = summary["state"]
         if state != "ready":
             state = f"down ({summary['trouble'] or 'not reached yet'})"
@@ -190,15 +189,15 @@ def _summary_lines(upstreams: UpstreamTools) -> list[str]:
 @asynccontextmanager
 async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run something in the background. It should never end by itself; if it does, log that."""
+
+    def log_end(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            _log.critical("a part of the gateway has stopped", exc_info=task.exception())
+
     task = asyncio.ensure_future(work)
-    task.add_done_callback(_log_end)
+    task.add_done_callback(log_end)
     try:
         yield
     finally:
         task.cancel()
         await asyncio.wait({task})
-
-
-def _log_end(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        _log.critical("a part of the gateway has stopped", exc_info=task.exception())

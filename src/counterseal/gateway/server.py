@@ -99,13 +99,20 @@ class McpServer:
             cache_hints=dict.fromkeys(_UNCACHED, CacheHint(ttl_ms=0, scope="private")),
             get_tool_input_schema=self._input_schema,
         )
-        add = server.add_request_handler
-        add("tools/list", types.PaginatedRequestParams, self._list_tools)
-        add("tools/call", types.CallToolRequestParams, partial(self._with_caller, self.calls.call))
+        add, page = server.add_request_handler, types.PaginatedRequestParams
+        add("tools/list", page, self._list_tools)
+        add("tools/call", types.CallToolRequestParams, self._with_caller(self.calls.call))
         add("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen)
         add("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         if self.resources is not None:
-            self._add_resource_handlers(server, self.resources)
+            resources, with_caller = self.resources, self._with_caller
+            for method in LISTS:
+                add(method, page, partial(self._list, resources, method))
+            add("resources/read", types.ReadResourceRequestParams, with_caller(resources.read))
+            add("prompts/get", types.GetPromptRequestParams, with_caller(resources.prompt))
+            add("completion/complete", types.CompleteRequestParams, with_caller(resources.complete))
+            add("resources/subscribe", types.SubscribeRequestParams, self._subscribe)
+            add("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe)
         # The state of a call between rounds. Every worker with the same vault keys can open it;
         # without vault keys only this process can.
         key = derived_key(self.runtime.keys, "mcp request state")
@@ -155,7 +162,17 @@ class McpServer:
             failed = type(error).__name__
             raise
         finally:
-            attributes = _attributes(ctx, failed)
+            name = (ctx.params or {}).get("name")
+            named = {ctx.method: name} if isinstance(name, str) else {}
+            attributes = {  # named by OpenTelemetry's conventions for MCP
+                "mcp.method.name": ctx.method,
+                "mcp.protocol.version": ctx.protocol_version,
+                "network.transport": "pipe" if ctx.request is None else "tcp",
+                "gen_ai.operation.name": "execute_tool" if named.get("tools/call") else None,
+                "gen_ai.tool.name": named.get("tools/call"),
+                "gen_ai.prompt.name": named.get("prompts/get"),
+                "error.type": failed,
+            }
             measure("mcp.server.operation.duration", monotonic() - began, attributes)
         return result
 
@@ -231,7 +248,7 @@ class McpServer:
         def sees(principal: Principal) -> bool:
             return upstreams.allows(principal, server, what)
 
-        self.resources.forget_owners()
+        self.resources.owners.clear()  # look up again which upstream has what
         self.runtime.begin_if_open(notifications.upstream_changed(kind, sees))
 
     async def _listen(
@@ -279,48 +296,37 @@ class McpServer:
 
     # --- resources and prompts --------------------------------------------------------------------
 
-    def _add_resource_handlers(self, server: Server[Any], resources: UpstreamResources) -> None:
-        def add(method: str, params: Any, handler: Callable[..., Any], *first: Any) -> None:
-            server.add_request_handler(method, params, partial(handler, *first))
-
-        page, with_caller = types.PaginatedRequestParams, self._with_caller
-        for method in LISTS:
-            add(method, page, self._list, resources, method)
-        add("resources/read", types.ReadResourceRequestParams, with_caller, resources.read)
-        add("prompts/get", types.GetPromptRequestParams, with_caller, resources.prompt)
-        add("completion/complete", types.CompleteRequestParams, with_caller, resources.complete)
-        add("resources/subscribe", types.SubscribeRequestParams, self._subscribe, resources)
-        add("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe, resources)
-
     async def _list(
         self, resources: UpstreamResources, method: str, ctx: Ctx, params: object
     ) -> dict[str, Any]:
         return {**COMPLETE, LISTS[method]: await resources.items(self._caller(), method)}
 
-    async def _with_caller(
-        self, handler: Callable[..., Awaitable[dict[str, Any]]], ctx: Ctx, params: Any
-    ) -> dict[str, Any]:
-        """Let a handler answer a request, with its principal and its run."""
-        principal = self._caller()
-        return await handler(ctx, params, principal, self._run(ctx, principal))
+    def _with_caller(
+        self, handler: Callable[..., Awaitable[dict[str, Any]]]
+    ) -> Callable[[Ctx, Any], Awaitable[dict[str, Any]]]:
+        """Return a handler that also gets the principal and the run of a request."""
 
-    async def _subscribe(
-        self, resources: UpstreamResources, ctx: Ctx, params: types.SubscribeRequestParams
-    ) -> types.EmptyResult:
-        uri, principal = str(params.uri), self._caller()
+        async def handle(ctx: Ctx, params: Any) -> dict[str, Any]:
+            principal = self._caller()
+            return await handler(ctx, params, principal, self._run(ctx, principal))
+
+        return handle
+
+    async def _subscribe(self, ctx: Ctx, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        uri, principal, resources = str(params.uri), self._caller(), self.resources
         held = self._connection(ctx).subscriptions
-        if uri not in held:
+        if resources is not None and uri not in held:
             subscription = await resources.subscribe(principal, uri)
             if held.setdefault(uri, subscription) is not subscription:
                 resources.unsubscribe(principal, [subscription])  # another request was faster
         return types.EmptyResult()
 
     async def _unsubscribe(
-        self, resources: UpstreamResources, ctx: Ctx, params: types.UnsubscribeRequestParams
+        self, ctx: Ctx, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
         subscription = self._connection(ctx).subscriptions.pop(str(params.uri), None)
-        if subscription is not None:
-            resources.unsubscribe(self._caller(), [subscription])
+        if self.resources is not None and subscription is not None:
+            self.resources.unsubscribe(self._caller(), [subscription])
         return types.EmptyResult()
 
 
@@ -337,19 +343,3 @@ class _SdkServer(Server[Any]):
             tools_changed=True, resources_changed=True, prompts_changed=True
         )
         return super().create_initialization_options(options, experimental_capabilities, extensions)
-
-
-def _attributes(ctx: Ctx, failed: str | None) -> dict[str, Any]:
-    """Return the attributes of a request, named by OpenTelemetry's conventions for MCP."""
-    name = (ctx.params or {}).get("name")
-    tool = name if ctx.method == "tools/call" and isinstance(name, str) else None
-    prompt = name if ctx.method == "prompts/get" and isinstance(name, str) else None
-    return {
-        "mcp.method.name": ctx.method,
-        "mcp.protocol.version": ctx.protocol_version,
-        "network.transport": "pipe" if ctx.request is None else "tcp",
-        "gen_ai.operation.name": "execute_tool" if tool else None,
-        "gen_ai.tool.name": tool,
-        "gen_ai.prompt.name": prompt,
-        "error.type": failed,
-    }

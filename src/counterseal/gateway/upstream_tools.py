@@ -35,6 +35,7 @@ from counterseal.registry import Grant, Quarantine, QuarantineReason, Refusal
 from counterseal.runtime import Runtime
 from counterseal.telemetry import measure
 from counterseal.upstream import Upstream, Upstreams, mcp_tool
+from counterseal.views.tools import QuarantineRow
 
 _log = logging.getLogger("counterseal.gateway")
 
@@ -95,8 +96,7 @@ class UpstreamTools:
             for pin in lock.servers.get(server, {}).values():
                 self._register_accepted(contracts, pin, strict=True)
             for contract in resource_contracts(contracts):
-                self._claim(contract.name, server, contract.name)
-                self._register(contracts, contract)
+                self._register(contracts, contract, contract.name)
             self.upstreams[server].on_change = partial(self._changed, server)
 
     async def run(self) -> None:
@@ -188,20 +188,16 @@ class UpstreamTools:
                 self._register_accepted(contracts, pin, strict=False)
             return
         state.findings = lock.compare(server, state.definitions)
+        registry = self.runtime.registry
         for finding in state.findings:
-            if finding.state is PinState.ACCEPTED and finding.pin is not None:
-                self._release(contracts, finding.pin)
-            else:
+            if finding.state is not PinState.ACCEPTED or finding.pin is None:
                 self._quarantine(contracts, finding)
-
-    def _release(self, contracts: UpstreamContracts, pin: Pin) -> None:
-        name = self._register_accepted(contracts, pin, strict=False)
-        if name is None:
-            return
-        if any(held.name == name for held in self.runtime.registry.quarantined):
-            self.runtime.registry.release(name)
-            body = {"server": contracts.server, "definition": pin.definition.hash}
-            self.note(EventType.RELEASED, name, "accepted", body)
+                continue
+            name = self._register_accepted(contracts, finding.pin, strict=False)
+            if name is not None and any(held.name == name for held in registry.quarantined):
+                registry.release(name)
+                body = {"server": server, "definition": finding.pin.definition.hash}
+                self.note(EventType.RELEASED, name, "accepted", body)
 
     def _quarantine(self, contracts: UpstreamContracts, finding: LockFinding) -> None:
         state = self.states[contracts.server]
@@ -240,8 +236,7 @@ class UpstreamTools:
             state.hidden += 1
             return None
         try:
-            self._claim(contract.name, contracts.server, tool)
-            self._register(contracts, contract)
+            self._register(contracts, contract, tool)
         except (ConfigError, ContractError) as error:  # a name that is taken, or an invalid grant
             if strict:
                 raise
@@ -249,12 +244,11 @@ class UpstreamTools:
             return None
         return contract.name
 
-    def _claim(self, name: str, server: str, tool: str) -> None:
-        conflict = self.names.claim(name, server, tool, accepted=True)
+    def _register(self, contracts: UpstreamContracts, contract: Contract, tool: str) -> None:
+        """Register a contract under its name. `tool` is the server's name for it."""
+        conflict = self.names.claim(contract.name, contracts.server, tool, accepted=True)
         if conflict:
             raise ConfigError(conflict)
-
-    def _register(self, contracts: UpstreamContracts, contract: Contract) -> None:
         registry = self.runtime.registry
         versions = registry.versions(contract.name)
         same = next((record for record in versions if record.version == contract.version), None)
@@ -267,8 +261,8 @@ class UpstreamTools:
             )
             raise ContractError([Problem(rule="pin-reused", tool=contract.name, message=message)])
         grants = [grant for grant in self._grants if grant.tool == contract.name]
-        tool = self._measured(contract, self.upstreams[contracts.server])
-        self.runtime.register(tool, grants=grants, allowed_tenants=contracts.tenants)
+        measured = self._measured(contract, self.upstreams[contracts.server])
+        self.runtime.register(measured, grants=grants, allowed_tenants=contracts.tenants)
         for record in versions:
             registry.supersede(record.name, record.version, by=contract.version)
 
@@ -380,32 +374,13 @@ class ToolNames:
 # --- quarantine -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantinedTool:
-    """A tool that can't be used until an operator has decided on it."""
-
-    name: str
-    """The name that agents see."""
-    server: str
-    tool: str
-    """The server's name for it."""
-    why: str
-    definition: str
-    """The hash of its definition as listed now; empty if it is not listed any more."""
-    pinned: str
-    """The hash of the accepted definition; empty if there is none."""
-
-    def record(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
 class QuarantinedTools:
     """The quarantined tools of a gateway, and decisions on them."""
 
     def __init__(self, upstreams: UpstreamTools) -> None:
         self._upstreams = upstreams
 
-    def list(self, tenant: str | None = None) -> list[QuarantinedTool]:
+    def list(self, tenant: str | None = None) -> list[QuarantineRow]:
         """Return the quarantined tools by name; with a tenant, only those it may know of."""
         held = (tool for tool, _ in self._all(tenant))
         return sorted(held, key=lambda tool: (tool.name, tool.server))
@@ -443,13 +418,13 @@ class QuarantinedTools:
             raise CountersealError("reason is empty; say why, for the next person who looks")
         self._note(held, by, "refused", reason[:1000])
 
-    def _find(self, name: str, tenant: str | None) -> tuple[QuarantinedTool, LockFinding]:
+    def _find(self, name: str, tenant: str | None) -> tuple[QuarantineRow, LockFinding]:
         pair = next((pair for pair in self._all(tenant) if pair[0].name == name), None)
         if pair is None:
             raise CountersealError(f"{name} is not quarantined; reload the list")
         return pair
 
-    def _all(self, tenant: str | None) -> Iterator[tuple[QuarantinedTool, LockFinding]]:
+    def _all(self, tenant: str | None) -> Iterator[tuple[QuarantineRow, LockFinding]]:
         names = {each.name: each for each in self._upstreams.runtime.registry.quarantined}
         for server, contracts in self._upstreams.contracts.items():
             if tenant is not None and contracts.tenants and tenant not in contracts.tenants:
@@ -457,7 +432,7 @@ class QuarantinedTools:
             for finding in self._upstreams.states[server].findings:
                 name = contracts.name(finding.tool) or ""
                 if finding.state is not PinState.ACCEPTED and name in names:
-                    held = QuarantinedTool(
+                    held = QuarantineRow(
                         name=name,
                         server=server,
                         tool=finding.tool,
@@ -467,8 +442,8 @@ class QuarantinedTools:
                     )
                     yield held, finding
 
-    def _note(self, held: QuarantinedTool, by: str, decision: str, reason: str) -> None:
-        body = {**held.record(), "reason": reason}
+    def _note(self, held: QuarantineRow, by: str, decision: str, reason: str) -> None:
+        body = {**held.model_dump(), "reason": reason}
         self._upstreams.note(EventType.QUARANTINED, held.name, decision, body, by)
 
 

@@ -94,11 +94,11 @@ class Approvals:
         if wanted is HeldStatus.WAITING:
             return await store.list_held(tenant, wanted, limit, after=self._services.clock())
         requests = await store.list_held(tenant, wanted, limit, newest_first=True)
-        return [_without_token(held) for held in requests]
+        return [replace(held, token=None) for held in requests]  # only execution needs the token
 
     async def find(self, tenant: str, approval_id: str) -> Held:
         """Return the request as it is stored. Raises ApprovalError if there is none."""
-        return _without_token(await self._held(tenant, approval_id))
+        return replace(await self._held(tenant, approval_id), token=None)
 
     async def get(self, tenant: str, approval_id: str) -> Packet:
         """Return the packet that approvers see. Raises ApprovalError if there is no request."""
@@ -118,7 +118,11 @@ class Approvals:
         Returns the packet with the vote; None after the rejection of a request that this worker
         can't show.
         """
-        choice = _choice(decision)
+        try:
+            choice = Choice(decision)
+        except ValueError:
+            reason = f"decision must be approve or reject, got {ascii(decision)[:80]}"
+            raise ApprovalError("decision", reason) from None
         texts = {"comment": self._clean(comment), "justification": self._clean(justification)}
         for _ in range(_TRIES):
             held = await self._held(voter.tenant, approval_id)
@@ -247,10 +251,13 @@ class Approvals:
             raise ApprovalError("forged", reason)
 
     def _ballot(self, held: Held, demand: Demand, vote: Vote, now: float) -> Ballot:
-        ring = self._services.keys
+        ring, token, due = self._services.keys, None, list[tuple[float, Due]]()
         votes = (*votes_of(held), vote)
         status = HeldStatus(tally(demand, votes, now=now, expires_at=held.expires_at).value)
-        approved = status is HeldStatus.APPROVED
+        if status is HeldStatus.APPROVED:
+            token = self._token(held, votes, now)
+            if demand.then is Then.EXECUTE:
+                due.append((0.0, work_for(DueKind.EXECUTE, held)))
         events = [_event(held, EventType.APPROVAL_VOTED, vote.decision.value, now, vote.record())]
         if status in _EVENTS:
             voters = [each.approver for each in votes if each.decision is vote.decision]
@@ -262,10 +269,8 @@ class Approvals:
             seen=len(held.votes),
             votes=[*held.votes, signed(held, vote, signer)],
             status=status,
-            token=self._token(held, votes, now) if approved else None,
-            due=[(0.0, work_for(DueKind.EXECUTE, held))]
-            if approved and demand.then is Then.EXECUTE
-            else (),
+            token=token,
+            due=due,
             events=events,
         )
 
@@ -315,19 +320,6 @@ def work_for(kind: DueKind, held: Held) -> Due:
 def _unreadable(error: Exception) -> ApprovalError:
     reason = str(error) if isinstance(error, CountersealError) else "it is damaged"
     return ApprovalError("unreadable", f"The stored request can't be read: {reason}.")
-
-
-def _choice(decision: Choice | str) -> Choice:
-    try:
-        return Choice(decision)
-    except ValueError:
-        reason = f"decision must be approve or reject, got {ascii(decision)[:80]}"
-        raise ApprovalError("decision", reason) from None
-
-
-def _without_token(held: Held) -> Held:
-    """Return the request without its token, which only execution needs."""
-    return replace(held, token=None)
 
 
 def _pending(held: Held) -> PendingApproval:

@@ -6,6 +6,7 @@ That is unknown outcomes, failed verifications and failed compensations.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from counterseal.audit import Event, EventType
@@ -98,18 +99,17 @@ class NeedsAttention:
         """Schedule failed work to be tried once more."""
         more: dict[str, Any] = {"again_after": 0.0}
         work = await self._failed(tenant, kind, key)
-        if kind is DueKind.COMPENSATE and await self._failed_for_good(work):
-            # Under the same key, the reversal would only be answered with its failure.
-            body = {**work.body, "generation": work.body.get("generation", 0) + 1}
-            more = {"due": ((0.0, work._replace(body=body, fence=0, tries=0, failed=None)),)}
+        if kind is DueKind.COMPENSATE:
+            generation = work.body.get("generation", 0)
+            contract = self._services.registry.get(work.tool, work.version).contract
+            undo = contract.transactional.compensation_tool
+            undo_key = f"undo:{undo}:{compensation_key(work.key, generation)}"
+            kept = await self._services.store.look_up(tenant, undo_key)
+            if kept is not None and kept.entry.status is EntryStatus.FAILED_FINAL:
+                # Under the same key, the compensation would only be answered with its failure.
+                body = {**work.body, "generation": generation + 1}
+                more = {"due": ((0.0, work._replace(body=body, fence=0, tries=0, failed=None)),)}
         await self._finish(work, "again", reason, **more)
-
-    async def _failed_for_good(self, work: Due) -> bool:
-        contract = self._services.registry.get(work.tool, work.version).contract
-        undo = contract.transactional.compensation_tool
-        key = f"undo:{undo}:{compensation_key(work.key, work.body.get('generation', 0))}"
-        kept = await self._services.store.look_up(work.tenant, key)
-        return kept is not None and kept.entry.status is EntryStatus.FAILED_FINAL
 
     async def dismiss(self, tenant: str, kind: DueKind, key: str, *, reason: str) -> None:
         """Take failed work off the list: the operator has dealt with it."""
@@ -124,8 +124,11 @@ class NeedsAttention:
         return kept
 
     async def _settle(self, kept: StoredEntry, settled: Entry, decision: str, reason: str) -> None:
-        services, entry = self._services, kept.entry
+        services, entry, keep_for = self._services, kept.entry, None
         free = settled.status is EntryStatus.FAILED_RETRYABLE
+        with suppress(RegistryError):
+            contract = services.registry.get(entry.tool, entry.version).contract
+            keep_for = contract.idempotency.ttl_seconds
         request = SettlementRequest(
             tenant=entry.tenant,
             run_id=entry.run_id,
@@ -134,18 +137,11 @@ class NeedsAttention:
             seen={},
             state=(),
             events=(self._event(entry, decision, reason),),
-            keep_for=self._keep_for(entry),
+            keep_for=keep_for,
             gives_back=self._approval(kept) if free else None,
         )
         if not await services.store.settle(request):
             raise CountersealError("this call has been settled meanwhile; read it again")
-
-    def _keep_for(self, entry: Entry) -> float | None:
-        try:
-            contract = self._services.registry.get(entry.tool, entry.version).contract
-        except RegistryError:
-            return None
-        return contract.idempotency.ttl_seconds
 
     def _approval(self, kept: StoredEntry) -> str | None:
         entry = kept.entry

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -43,8 +44,14 @@ async def verify_store(
     number of events checked so far.
     """
     # In this order, because checkpoints and erasures come after the events that they cover.
-    checkpoints = await _checkpoints(store, tenant)
-    erasures = await _erasures(store, tenant)
+    try:
+        checkpoints = await store.checkpoints(tenant)
+    except _UNREADABLE:
+        checkpoints = None
+    erasures = []
+    with suppress(*_UNREADABLE):  # only a hint: each erasure is verified when its event is
+        events = await store.search(tenant, EventFilter(types=(EventType.ERASED.value,)))
+        erasures = [(event_id, int(event.body["until"])) for event_id, event in events]
     verifier = RecordVerifier(
         tenant,
         checkpoints or (),
@@ -66,22 +73,6 @@ async def verify_store(
         if progress is not None:
             progress(verifier.events)
     return verifier.report()
-
-
-async def _checkpoints(store: Store, tenant: str) -> Sequence[Checkpoint] | None:
-    try:
-        return await store.checkpoints(tenant)
-    except _UNREADABLE:
-        return None
-
-
-async def _erasures(store: Store, tenant: str) -> Sequence[tuple[str, int]]:
-    """Return the recorded erasures, as a hint: each is verified when its event is."""
-    try:
-        events = await store.search(tenant, EventFilter(types=(EventType.ERASED.value,)))
-        return [(event_id, int(event.body["until"])) for event_id, event in events]
-    except _UNREADABLE:
-        return ()
 
 
 async def _heads(store: Store, tenant: str, since: int) -> dict[str, Head]:
@@ -200,14 +191,13 @@ async def find_entry(store: Store, tenant: str, name: str) -> StoredEntry:
     found = [one for call_id in sorted(ids) for one in await store.look_up_call(tenant, call_id)]
     if not found:
         raise CountersealError(f"no call is recorded under the key or the id {name!r}")
-    if len(found) > 1:
-        raise AmbiguousCallError(name, [_choice_of(one) for one in found])
-    return found[0]
-
-
-def _choice_of(kept: StoredEntry) -> CallChoice:
-    entry, at = kept.entry, kept.created_at or 0.0
-    return CallChoice(entry.call_id, entry.tool, entry.run_id, at, entry.call_id, entry.key)
+    if len(found) == 1:
+        return found[0]
+    choices = []
+    for entry, at in ((one.entry, one.created_at or 0.0) for one in found):
+        own = (entry.call_id, entry.tool, entry.run_id, at, entry.call_id, entry.key)
+        choices.append(CallChoice(*own))
+    raise AmbiguousCallError(name, choices)
 
 
 async def _choices(
@@ -227,7 +217,7 @@ async def _choices(
     calls: dict[tuple[str, ...], CallChoice] = {}
     for _, event in sorted(events, reverse=True, key=itemgetter(0)):
         caller, body = event.caller, event.body
-        if owner is not None and not _is_of(caller, owner):
+        if owner is not None and (caller.agent != owner[0] or owner[1] not in (None, caller.user)):
             continue
         # Earlier versions took over the caller's id: such calls differ by run, tool and trace.
         shared = caller.caller_call_id is None and not is_own
@@ -242,11 +232,6 @@ async def _choices(
             done=choice.done or event.type in _DONE,
         )
     return tuple(calls.values())
-
-
-def _is_of(caller: Caller, owner: Owner) -> bool:
-    agent, user = owner
-    return caller.agent == agent and user in (None, caller.user)
 
 
 # --- what was asked -------------------------------------------------------------------------------

@@ -490,25 +490,22 @@ async def _end_process(
     with suppress(OSError, RuntimeError):
         cast("asyncio.StreamWriter", process.stdin).close()
     try:
-        if at_once or not await _exits(exited, _LEAVE):
-            _signal(process.pid, signal.SIGTERM)
-            await _exits(exited, _TERMINATE)
+        if not at_once:
+            await _wait_for(exited, _LEAVE)
+        if not exited.is_set():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGTERM)
+            await _wait_for(exited, _TERMINATE)
     finally:
-        # Its children may outlive it.
-        _signal(process.pid, signal.SIGKILL)
-    await _exits(exited, _KILLED)
+        with suppress(ProcessLookupError, PermissionError):  # its children may outlive it
+            os.killpg(process.pid, signal.SIGKILL)
+    await _wait_for(exited, _KILLED)
 
 
-async def _exits(exited: asyncio.Event, seconds: float) -> bool:
+async def _wait_for(exited: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await exited.wait()
-    return exited.is_set()
-
-
-def _signal(group: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
 
 
 # --- a server in this process ---------------------------------------------------------------------

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, PlainSerializer, WithJsonSchema
 
@@ -30,9 +30,9 @@ from counterseal.views.base import (
     cursor_error,
     page_size,
     read_cursor,
+    scanned_page,
     storable,
     utc,
-    write_cursor,
 )
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Reversibility(RowModel):
 
 
 class ReversedCall(RowModel):
-    """The call that a reversal is about."""
+    """The call that a compensation undoes."""
 
     call_id: str
     tool: str
@@ -167,7 +167,9 @@ class ApprovalPage(RowModel):
     consequence: str
     action: Action
     target: str | None
-    reverses: ReversedCall | None = Field(description="For a reversal: the call to reverse.")
+    reverses: ReversedCall | None = Field(
+        description="For a compensation: the call that it undoes."
+    )
     arguments: JsonObject
     config: JsonObject
     origins: dict[str, str]
@@ -290,30 +292,11 @@ def current(packet: Packet, now: float) -> Packet:
 # --- the section ----------------------------------------------------------------------------------
 
 _BATCH: Final = 200
-_MAX_SCANNED: Final = 2000
-"""Requests that are read for one page of those that match."""
 _MAX_WAIT: Final = 300.0
 _ENDED: Final = tuple(status for status in HeldStatus if status is not HeldStatus.WAITING)
 _AFTER_ALL_IDS: Final = "\U0010ffff"
-
-Position = tuple[float, str]
+_Place = tuple[float, str]
 """Expiry and id: requests are listed in this order."""
-
-
-class _Filter(NamedTuple):
-    """A filter of requests. None matches everything."""
-
-    tool: str | None
-    agent: str | None
-    risk: str | None
-    text: str | None
-
-    def matches(self, held: Held) -> bool:
-        own = (held.tool, held.agent, held.risk)
-        return all(want in (None, have) for want, have in zip(self[:3], own, strict=True))
-
-    def matches_text(self, row: ApprovalRow) -> bool:
-        return self.text is None or self.text.casefold() in (row.consequence or "").casefold()
 
 
 class ApprovalViews(TenantSection):
@@ -335,17 +318,30 @@ class ApprovalViews(TenantSection):
         Those that wait come in the order in which they expire, others latest first; `decided` has
         every outcome. `text` is searched in the consequence.
         """
-        wanted, limit, beyond = _Filter(tool, agent, risk, text), page_size(limit), None
+        limit, beyond = page_size(limit), None
         if cursor is not None:
-            expires_at, approval_id = read_cursor(cursor, float, str)
-            if not storable(approval_id):
+            beyond = read_cursor(cursor, float, str)
+            if not storable(beyond[1]):
                 raise cursor_error()
-            beyond = float(expires_at), approval_id
         if status == HeldStatus.WAITING:
-            return await self._page(self._read_waiting(beyond), wanted, limit)
-        statuses = _ENDED if status == "decided" else (HeldStatus(status),)
-        batch = _BATCH if any(wanted) else limit + 1
-        return await self._page(self._read_decided(statuses, batch, beyond), wanted, limit)
+            requests = self._read_waiting(beyond)
+        else:
+            statuses = _ENDED if status == "decided" else (HeldStatus(status),)
+            batch = _BATCH if tool or agent or risk or text else limit + 1
+            requests = self._read_decided(statuses, batch, beyond)
+
+        async def candidates() -> AsyncGenerator[tuple[_Place, ApprovalRow | None]]:
+            async for held in requests:
+                fits = tool in (None, held.tool) and agent in (None, held.agent)
+                row = None
+                if fits and risk in (None, held.risk):
+                    row = approval_row(self.runtime, held, self.objection)
+                if row and text and text.casefold() not in (row.consequence or "").casefold():
+                    row = None
+                yield (held.expires_at, held.approval_id), row
+
+        rows, more = await scanned_page(candidates(), limit)
+        return Page[ApprovalRow](items=rows, next=more)
 
     async def row(self, approval_id: str) -> ApprovalRow:
         """Return a request in short, whether or not it can be shown here. Raises NotFoundError."""
@@ -361,8 +357,7 @@ class ApprovalViews(TenantSection):
 
     async def page(self, approval_id: str) -> ApprovalPage:
         """Return a request in full. Raises NotFoundError, ApprovalError if it can't be shown."""
-        packet = await self.packet(approval_id)
-        return self.page_of(packet)
+        return self.page_of(await self.packet(approval_id))
 
     def page_of(self, packet: Packet) -> ApprovalPage:
         """Return a packet with what else an approver has to know now."""
@@ -412,8 +407,10 @@ class ApprovalViews(TenantSection):
         self.require(Role.APPROVER)
         with _not_found_errors():
             if choice == Choice.APPROVE:
-                packet = await self.runtime.approvals.get(self.tenant, approval_id)
-                _check_typed(packet, typed)
+                word = confirmation(await self.runtime.approvals.get(self.tenant, approval_id))
+                if word is not None and typed.strip() != word:
+                    message = f"To approve this, type {word} to confirm what it acts on."
+                    raise ApprovalError("typed", message)
             decided = await self.runtime.approvals.decide(
                 approval_id,
                 _voter(self.person),
@@ -432,27 +429,7 @@ class ApprovalViews(TenantSection):
 
     # --- inside -----------------------------------------------------------------------------------
 
-    async def _page(
-        self, held_calls: AsyncGenerator[Held], wanted: _Filter, limit: int
-    ) -> Page[ApprovalRow]:
-        rows: list[ApprovalRow] = []
-        scanned, last, shown = 0, (0.0, ""), (0.0, "")
-        async with aclosing(held_calls):
-            async for held in held_calls:
-                if scanned == _MAX_SCANNED:
-                    return Page[ApprovalRow](items=rows, next=write_cursor(*last))
-                scanned, last = scanned + 1, (held.expires_at, held.approval_id)
-                if not wanted.matches(held):
-                    continue
-                row = approval_row(self.runtime, held, self.objection)
-                if wanted.matches_text(row):
-                    if len(rows) == limit:
-                        return Page[ApprovalRow](items=rows, next=write_cursor(*shown))
-                    rows.append(row)
-                    shown = last
-        return Page[ApprovalRow](items=rows, next=None)
-
-    async def _read_waiting(self, beyond: Position | None) -> AsyncGenerator[Held]:
+    async def _read_waiting(self, beyond: _Place | None) -> AsyncGenerator[Held]:
         """Yield waiting requests beyond a position, in batches."""
         store, now, full = self.runtime.store, self.runtime.clock(), True
         while full:
@@ -465,7 +442,7 @@ class ApprovalViews(TenantSection):
                 yield held
 
     async def _read_decided(
-        self, statuses: Sequence[HeldStatus], size: int, beyond: Position | None
+        self, statuses: Sequence[HeldStatus], size: int, beyond: _Place | None
     ) -> AsyncGenerator[Held]:
         """Yield ended requests beyond a position, in batches of `size`."""
         now, full = (self.runtime.clock(), _AFTER_ALL_IDS), True
@@ -494,9 +471,3 @@ def _not_found_errors() -> Iterator[None]:
         if error.why == "unknown":
             raise NotFoundError("approval") from None
         raise
-
-
-def _check_typed(packet: Packet, typed: str) -> None:
-    text = confirmation(packet)
-    if text is not None and typed.strip() != text:
-        raise ApprovalError("typed", f"To approve this, type {text} to confirm what it acts on.")

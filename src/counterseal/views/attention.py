@@ -28,7 +28,6 @@ from counterseal.views.base import (
     TenantSection,
     page_size,
     read_cursor,
-    utc,
     write_cursor,
 )
 
@@ -68,14 +67,7 @@ async def attention_row(store: Store, concern: Concern) -> AttentionRow:
     events = await store.search(concern.tenant, wanted)
     body = events[0][1].body if events else {}
     return AttentionRow(
-        kind=concern.kind,
-        key=concern.key,
-        call_id=concern.call_id,
-        run_id=concern.run_id,
-        tool=concern.tool,
-        version=concern.version,
-        since=utc(concern.since) if concern.since else None,
-        reason=concern.reason,
+        **{**concern._asdict(), "since": concern.since or None},
         resource=body.get("resource"),
         consequence=body.get("consequence"),
         actions=list(ACTIONS.get(concern.kind, ())),
@@ -89,18 +81,13 @@ class AttentionViews(TenantSection):
         """Return what waits for a person, oldest first; the first thousand items."""
         limit = page_size(limit)
         after = None if cursor is None else read_cursor(cursor, float, str, str)
-        concerns = [
-            concern
-            for concern in await self.runtime.store.concerns(self.tenant, _MAX_LISTED)
-            if after is None or _position(concern) > after
-        ]
-        more = write_cursor(*_position(concerns[limit - 1])) if len(concerns) > limit else None
-        return Page[AttentionRow](
-            items=[
-                await attention_row(self.runtime.store, concern) for concern in concerns[:limit]
-            ],
-            next=more,
-        )
+        stored = await self.runtime.store.concerns(self.tenant, _MAX_LISTED)
+        listed = [((one.since, one.kind, one.key), one) for one in stored]
+        if after is not None:
+            listed = [(position, one) for position, one in listed if position > after]
+        more = write_cursor(*listed[limit - 1][0]) if len(listed) > limit else None
+        rows = [await attention_row(self.runtime.store, one) for _, one in listed[:limit]]
+        return Page[AttentionRow](items=rows, next=more)
 
     async def count(self) -> int:
         """Return how many items wait, up to `MAX_PAGE`."""
@@ -120,7 +107,10 @@ class AttentionViews(TenantSection):
         `data` is the result of a call that happened.
         """
         self.require(Role.OPERATOR)
-        if action not in ACTIONS.get(kind, ()) or not await self._applies(action, kind, key):
+        is_text = key.encode(errors="replace").decode() == key and "\0" not in key
+        storable = is_text and 0 < len(key) <= _MAX_KEY
+        offered = storable and action in ACTIONS.get(kind, ())
+        if not offered or not await self._applies(action, kind, key):
             raise NotFoundError("concern")
         operator, tenant = NeedsAttention(self.runtime, by=self.person.name), self.tenant
         match action:
@@ -137,8 +127,6 @@ class AttentionViews(TenantSection):
 
     async def _applies(self, action: str, kind: str, key: str) -> bool:
         """Return whether the item waits for this action."""
-        if not _is_key(key):
-            return False
         if kind == "unknown" or action == "compensate":
             kept = await self.runtime.store.look_up(self.tenant, key)
             if kept is None or kind != "unknown":
@@ -146,13 +134,3 @@ class AttentionViews(TenantSection):
             return kept.entry.phase is Phase.ESCALATED and kept.entry.status is EntryStatus.PENDING
         work = await self.runtime.store.find_due(self.tenant, DueKind(kind), key)
         return work is not None and work.failed is not None
-
-
-def _position(concern: Concern) -> tuple[float, str, str]:
-    return concern.since, concern.kind, concern.key
-
-
-def _is_key(key: str) -> bool:
-    """Return whether a store can hold this key."""
-    is_text = key.encode(errors="replace").decode() == key
-    return 0 < len(key) <= _MAX_KEY and "\0" not in key and is_text

@@ -8,23 +8,37 @@ exactly like rows that do not exist.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    WithJsonSchema,
+)
 
 from counterseal.accounts.users import Person, Role
+from counterseal.audit import Event
+from counterseal.audit.chain import UnknownEventIdError
 from counterseal.canonical import thaw
 from counterseal.errors import CountersealError
 from counterseal.gates.parse import is_id
+from counterseal.ledger.requests import CallFilter
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
 T = TypeVar("T")
+Position = tuple[Any, ...]
+"""The place of a row in its list, from which the list goes on."""
 
 # --- rows -----------------------------------------------------------------------------------------
 
@@ -34,10 +48,12 @@ JsonObject = Annotated[dict[str, Any], _PLAIN, WithJsonSchema({"type": "object"}
 JsonValue = Annotated[Any, _PLAIN, WithJsonSchema({})]
 Moment = Annotated[
     datetime,
+    BeforeValidator(lambda value: utc(value) if isinstance(value, float) else value),
     PlainSerializer(datetime.isoformat, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-"""A time in UTC. JSON has it with its offset and, unless they are zero, its microseconds."""
+"""A time in UTC, also made from seconds since the epoch. JSON has it with its offset and, unless
+they are zero, its microseconds."""
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
 """A number that stays whole in JSON if it is."""
 ROW_CONFIG: Final = ConfigDict(
@@ -115,11 +131,20 @@ class TenantSection:
         if not self.person.may(role):
             raise RoleRequiredError(role)
 
+    async def _latest_calls(self, query: CallFilter) -> list[tuple[str, Event]]:
+        """Return the events that ended calls, latest first, with their ids."""
+        try:
+            return list(await self.runtime.store.calls(self.tenant, query))
+        except UnknownEventIdError:
+            raise cursor_error() from None
+
 
 # --- pages and cursors ----------------------------------------------------------------------------
 
 MAX_PAGE: Final = 200
 """Rows of one page at most."""
+MAX_SCANNED: Final = 2000
+"""Rows that are read for one page of those that match."""
 _MAX_CURSOR: Final = 1000
 
 
@@ -131,20 +156,13 @@ def write_cursor(*position: Any) -> str:
 
 def read_cursor(text: str, *kinds: type) -> tuple[Any, ...]:
     """Return the position of a cursor. Raises ValueError if its parts have other types."""
+    expected: TypeAdapter[tuple[Any, ...]] = TypeAdapter(tuple[kinds])  # type: ignore[valid-type]
     try:
         padded = text[:_MAX_CURSOR].encode("ascii") + b"=" * (-len(text) % 4)
-        position = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (ValueError, binascii.Error, RecursionError):
+        position = base64.b64decode(padded, altchars=b"-_", validate=True)
+        return expected.validate_json(position, strict=True)
+    except ValueError:
         raise cursor_error() from None
-    fits = isinstance(position, list) and len(position) == len(kinds)
-    if len(text) > _MAX_CURSOR or not fits or not all(map(_has_type, position, kinds)):
-        raise cursor_error()
-    return tuple(position)
-
-
-def _has_type(value: object, kind: type) -> bool:
-    """Return whether a value has the type. An int counts as a float: JSON drops `.0`."""
-    return type(value) is kind or (kind is float and type(value) is int)
 
 
 def cursor_error() -> ValueError:
@@ -155,6 +173,30 @@ def cursor_error() -> ValueError:
 def page_size(limit: int) -> int:
     """Return the number of rows of a page, between 1 and `MAX_PAGE`."""
     return max(1, min(int(limit), MAX_PAGE))
+
+
+async def scanned_page(
+    candidates: AsyncGenerator[tuple[Position, T | None]], limit: int
+) -> tuple[list[T], str | None]:
+    """Return the first `limit` rows of a list, and the cursor of the next page.
+
+    `candidates` are positions, each with its row, or with None where it does not match. A page ends
+    after `MAX_SCANNED` of them, so that a rare match does not read the whole record.
+    """
+    rows: list[T] = []
+    scanned, last, shown = 0, ("",), ("",)
+    async with aclosing(candidates):
+        async for position, row in candidates:
+            if scanned == MAX_SCANNED:
+                return rows, write_cursor(*last)
+            scanned, last = scanned + 1, position
+            if row is None:
+                continue
+            if len(rows) == limit:
+                return rows, write_cursor(*shown)
+            rows.append(row)
+            shown = position
+    return rows, None
 
 
 def storable(*values: str | None) -> bool:

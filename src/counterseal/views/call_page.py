@@ -6,13 +6,14 @@ A page is put together from the audit record, so that it is the same at any time
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import Event, EventType
 from counterseal.audit.chain import place_of
 from counterseal.audit.events import filed
 from counterseal.call.capture import Capture
@@ -44,10 +45,6 @@ Events = Sequence[tuple[str, Event]]
 
 _LOOKS: Final = (EventType.ARGUMENTS_READ, EventType.ARGUMENTS_ERASED)
 """Events about a call that are no step of it."""
-_ASKED: Final = (
-    *("payload_hash", "key_fingerprint", "contract_hash", "effect", "latency_ms"),
-    *("captured", "not_captured"),
-)
 
 # --- rows -----------------------------------------------------------------------------------------
 
@@ -128,7 +125,7 @@ class VerificationRow(RowModel):
 
 
 class CompensationRow(RowModel):
-    """Whether the call was reversed."""
+    """Whether the call was undone by a compensation."""
 
     state: str = Field(description="due, compensated or failed.")
     at: Moment | None
@@ -336,28 +333,15 @@ class ProblemBody(RowModel):
 
 def call_row(event: Event) -> CallRow:
     """Return a call as a row, from the event that ended it."""
-    caller, body = event.caller, event.body
+    names = ("status", "gate", "approval_id", "resource", "consequence")
+    texts: dict[str, Any] = {name: _text(event.body.get(name)) for name in names}
     return CallRow(
-        call_id=caller.call_id,
-        tool=caller.tool,
-        version=caller.version,
-        agent=caller.agent,
-        user=caller.user,
-        run_id=caller.run_id,
-        trace_id=caller.trace_id,
-        caller_call_id=caller.caller_call_id,
-        workflow_id=caller.workflow_id,
-        conversation_id=caller.conversation_id,
-        session_id=caller.session_id,
+        **event.caller._asdict(),
+        **texts,
         at=utc(event.occurred_at),
         type=event.type.value,
-        code=filed(event.type, event.decision, body)[0],
-        status=_text(body.get("status")),
-        gate=_text(body.get("gate")),
-        approval_id=_text(body.get("approval_id")),
+        code=filed(event.type, event.decision, event.body)[0],
         replayed=event.type is EventType.REPLAYED,
-        resource=_text(body.get("resource")),
-        consequence=_text(body.get("consequence")),
         external_ref=event.external_ref,
     )
 
@@ -383,18 +367,28 @@ async def call_page(runtime: Runtime, tenant: str, events: Events) -> CallPage:
     executed = _text(body.get("of")) or row.call_id
     if executed != row.call_id:  # what came after the effect is on record for that call
         first = await runtime.store.search(tenant, EventFilter(call_id=executed))
-    kept = await _entry_of(runtime, tenant, executed, end.caller)
+    entries = await runtime.store.look_up_call(tenant, executed)
+    if len(entries) > 1:  # in earlier versions, calls of several runs could have the same id
+        about = (end.caller.run_id, end.caller.tool)
+        entries = [one for one in entries if (one.entry.run_id, one.entry.tool) == about]
+    kept = entries[0] if len(entries) == 1 else None
     shown = await ModelInput.of_call(runtime, tenant, end, kept)
-    held = await _held(runtime, tenant, events)
+    ids = [value for _, event in events if (value := _text(event.body.get("approval_id")))]
+    held = await runtime.store.find_held(tenant, ids[-1]) if ids else None
     observation = None if shown.record is None else without_decisions(shown.record)
     return CallPage(
         call=row,
         asked=_asked(events),
-        gates=list(_gates(events, end)),
-        attempts=list(_attempts(events, row)),
+        gates=_gates(events, end),
+        attempts=_attempts(events, row),
         approval=None if held is None else approval_row(runtime, held),
-        votes=[] if held is None else list(_votes(held)),
-        ledger=None if kept is None else _ledger_row(kept),
+        votes=[] if held is None else _votes(held),
+        ledger=None
+        if kept is None
+        else LedgerRow(
+            **{**kept.entry._asdict(), **kept._asdict()},
+            external_ref=_text((kept.entry.observation or {}).get("external_ref")),
+        ),
         observation=None if observation is None else StoredObservation(**observation),
         text=shown.text,
         cut=shown.cut,
@@ -408,30 +402,18 @@ async def call_page(runtime: Runtime, tenant: str, events: Events) -> CallPage:
     )
 
 
-async def _entry_of(
-    runtime: Runtime, tenant: str, call_id: str, caller: Caller
-) -> StoredEntry | None:
-    """Return the ledger entry of a call; of several with the id, the one of the caller's run."""
-    found = await runtime.store.look_up_call(tenant, call_id)
-    if len(found) > 1:
-        about = (caller.run_id, caller.tool)
-        found = [one for one in found if (one.entry.run_id, one.entry.tool) == about]
-    return found[0] if len(found) == 1 else None
-
-
 def _asked(events: Events) -> AskedRow:
     """Return what the call's own events say of the proposal; the latest one counts."""
-    said: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for _, event in events:
-        said |= {name: event.body[name] for name in _ASKED if name in event.body}
+        facts |= event.body
+    texts = ("payload_hash", "key_fingerprint", "contract_hash", "effect")
+    kept, took = "captured" in facts, facts.get("latency_ms")
     return AskedRow(
-        payload_hash=_text(said.get("payload_hash")),
-        key_fingerprint=_text(said.get("key_fingerprint")),
-        contract_hash=_text(said.get("contract_hash")),
-        effect=_text(said.get("effect")),
-        latency_ms=took if isinstance(took := said.get("latency_ms"), int) else None,
-        kept="captured" in said,
-        not_kept=None if "captured" in said else _text(said.get("not_captured")),
+        **{name: _text(facts.get(name)) for name in texts},
+        latency_ms=took if isinstance(took, int) else None,
+        kept=kept,
+        not_kept=None if kept else _text(facts.get("not_captured")),
     )
 
 
@@ -449,8 +431,8 @@ def _commands(call_id: str, tenant: str) -> CopyAs:
     )
 
 
-def _gates(events: Events, end: Event) -> Iterator[GateRow]:
-    """Yield a row for every gate, and one for the ledger where it decided the call.
+def _gates(events: Events, end: Event) -> list[GateRow]:
+    """Return a row for every gate, and one for the ledger where it decided the call.
 
     A worker that continues a call asks only some gates again, and an operator none: the others'
     decisions are those that were recorded when the call was admitted.
@@ -459,9 +441,8 @@ def _gates(events: Events, end: Event) -> Iterator[GateRow]:
     for _, event in events:
         stored = event.body.get("gates")
         decisions.update(stored if isinstance(stored, Mapping) else {})
-    names = [gate.name for gate in GATES]
-    for name in [*names, *(other for other in decisions if other not in names)]:
-        yield _gate(name, decisions.get(name), end.body)
+    names = dict.fromkeys([*(gate.name for gate in GATES), *decisions])
+    return [_gate(name, decisions.get(name), end.body) for name in names]
 
 
 def _gate(name: str, decision: Any, body: Mapping[str, Any]) -> GateRow:
@@ -480,53 +461,30 @@ def _gate(name: str, decision: Any, body: Mapping[str, Any]) -> GateRow:
     )
 
 
-def _attempts(events: Events, row: CallRow) -> Iterator[AttemptRow]:
-    """Yield the attempts. The event of the next attempt, or the last event, says how one ended."""
+def _attempts(events: Events, row: CallRow) -> list[AttemptRow]:
+    """Return the attempts. The event of the next attempt, or the last event, says how one ended."""
+    recorded = [(utc(place_of(event_id)[0] / 1e6), event) for event_id, event in events]
     executed = row.type in (EventType.SUCCEEDED, EventType.FAILED, EventType.RECONCILED)
-    retries = [(event_id, event) for event_id, event in events if event.type is EventType.RETRIED]
-    started = [event_id for event_id, event in events if event.type is EventType.STARTED]
+    retries = [(at, event) for at, event in recorded if event.type is EventType.RETRIED]
+    started = [at for at, event in recorded if event.type is EventType.STARTED]
     if not executed and not started:
-        return
-    first = _recorded_at(started[0]) if started else row.at
-    times = [first, *(_recorded_at(event_id) for event_id, _ in retries)]
+        return []
+    times = [started[0] if started else row.at, *(at for at, _ in retries)]
     codes = [_text(event.body.get("code")) for _, event in retries]
     codes.append(row.code if executed else None)
-    for number, (at, code) in enumerate(zip(times, codes, strict=True), 1):
-        yield AttemptRow(number=number, at=at, code=code)
+    return [
+        AttemptRow(number=number, at=at, code=code)
+        for number, (at, code) in enumerate(zip(times, codes, strict=True), 1)
+    ]
 
 
-def _recorded_at(event_id: str) -> Moment:
-    return utc(place_of(event_id)[0] / 1e6)
-
-
-async def _held(runtime: Runtime, tenant: str, events: Events) -> Held | None:
-    ids = [value for _, event in events if (value := _text(event.body.get("approval_id")))]
-    return await runtime.store.find_held(tenant, ids[-1]) if ids else None
-
-
-def _votes(held: Held) -> Iterator[VoteRow]:
-    """Yield the votes, without their signatures. Stored data that is not a vote is left out."""
+def _votes(held: Held) -> list[VoteRow]:
+    """Return the votes, without their signatures. Stored data that is not a vote is left out."""
+    votes = []
     for vote in held.votes:
-        try:
-            yield VoteRow.model_validate(vote)
-        except ValidationError:
-            continue
-
-
-def _ledger_row(kept: StoredEntry) -> LedgerRow:
-    entry = kept.entry
-    return LedgerRow(
-        key=entry.key,
-        status=entry.status.value,
-        phase=entry.phase.value if entry.phase else None,
-        attempts=entry.attempts,
-        fence=entry.fence,
-        call_id=entry.call_id,
-        unknown_since=None if entry.unknown_since is None else utc(entry.unknown_since),
-        created_at=None if kept.created_at is None else utc(kept.created_at),
-        completed_at=None if kept.completed_at is None else utc(kept.completed_at),
-        external_ref=_text((entry.observation or {}).get("external_ref")),
-    )
+        with suppress(ValidationError):
+            votes.append(VoteRow.model_validate(vote))
+    return votes
 
 
 # --- what the model received ----------------------------------------------------------------------
@@ -562,7 +520,12 @@ class ModelInput(NamedTuple):
     ) -> ModelInput:
         """Return it from the vault if the call's last event points there, else from the ledger."""
         stored = await cls.from_vault(runtime, tenant, end) or cls.from_ledger(kept)
-        return stored or cls(not_kept=_why_not_kept(end, kept))
+        if stored is not None:
+            return stored
+        why = _NOT_KEPT.get(end.type) or (_NEVER_KEPT if "mutates" in end.body else _READ)
+        if kept is not None and kept.entry.status is EntryStatus.PENDING:
+            why = _NOT_KEPT[EventType.STARTED] if end.type is EventType.STARTED else _UNKNOWN
+        return cls(not_kept=why)
 
     @classmethod
     def from_ledger(cls, kept: StoredEntry | None) -> ModelInput | None:
@@ -581,18 +544,10 @@ class ModelInput(NamedTuple):
         if not isinstance(pointer, str):
             return cls(not_kept=_VAULT_REFUSED)
         sealed = await runtime.store.fetch(tenant, pointer)
-        if sealed is None:
-            return cls(not_kept=_DELETED)
-        try:
-            return cls(*open_read(runtime.vault.open(tenant, end.caller.call_id, sealed)))
-        except (VaultError, ValueError):
-            return cls(not_kept=_DELETED)
-
-
-def _why_not_kept(end: Event, kept: StoredEntry | None) -> str:
-    if kept is not None and kept.entry.status is EntryStatus.PENDING:
-        return _NOT_KEPT[EventType.STARTED] if end.type is EventType.STARTED else _UNKNOWN
-    return _NOT_KEPT.get(end.type) or (_NEVER_KEPT if "mutates" in end.body else _READ)
+        with suppress(VaultError, ValueError):
+            if sealed is not None:
+                return cls(*open_read(runtime.vault.open(tenant, end.caller.call_id, sealed)))
+        return cls(not_kept=_DELETED)
 
 
 def without_decisions(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -600,14 +555,14 @@ def without_decisions(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name not in ("decisions", "raw")}
 
 
-# --- verification and reversal --------------------------------------------------------------------
+# --- verification and compensation ----------------------------------------------------------------
 
 _VERIFIED: Final = {
     EventType.VERIFIED: "verified",
     EventType.UNVERIFIED: "unverified",
     EventType.OVERTAKEN: "overtaken",
 }
-_REVERSED: Final = {
+_COMPENSATED: Final = {
     EventType.COMPENSATION_REQUIRED: "due",
     EventType.COMPENSATION_FAILED: "failed",
     EventType.COMPENSATED: "compensated",
@@ -639,25 +594,23 @@ async def _verification(
 async def _compensation(
     runtime: Runtime, tenant: str, events: Events, kept: StoredEntry | None
 ) -> CompensationRow | None:
-    """Return the state of the call's reversal; None if none was requested."""
-    states = [(_REVERSED[event.type], event) for _, event in events if event.type in _REVERSED]
+    """Return the state of the call's compensation; None if none was requested."""
+    states = [
+        (_COMPENSATED[event.type], event) for _, event in events if event.type in _COMPENSATED
+    ]
     if not states:
         return None
     state, event = states[-1]
     due = await runtime.store.find_due(tenant, DueKind.COMPENSATE, kept.entry.key) if kept else None
+    tool = None
+    with suppress(RegistryError):
+        record = runtime.registry.get(event.caller.tool, event.caller.version)
+        tool = record.contract.transactional.compensation_tool
     return CompensationRow(
         state=state,
         at=utc(event.occurred_at),
-        tool=_compensation_tool(runtime, event),
+        tool=tool,
         reason=event.body.get("reason"),
         failed=due.failed if due else None,
         by_call=event.body.get("by") if state == "compensated" else None,
     )
-
-
-def _compensation_tool(runtime: Runtime, event: Event) -> str | None:
-    try:
-        record = runtime.registry.get(event.caller.tool, event.caller.version)
-    except RegistryError:
-        return None
-    return record.contract.transactional.compensation_tool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from math import isfinite
@@ -13,7 +13,7 @@ from pydantic import Field
 
 from counterseal.accounts.users import Role
 from counterseal.audit import Event, EventType
-from counterseal.audit.chain import UnknownEventIdError, micros, place_of
+from counterseal.audit.chain import micros, place_of
 from counterseal.audit.events import filed
 from counterseal.call.hold import bounded_copy as within_bounds
 from counterseal.codes import Code
@@ -34,12 +34,14 @@ from counterseal.views.base import (
     NotFoundError,
     Number,
     Page,
+    Position,
     RowModel,
     TenantSection,
     cursor_error,
     iso,
     page_size,
     read_cursor,
+    scanned_page,
     storable,
     utc,
     write_cursor,
@@ -56,7 +58,7 @@ from counterseal.views.call_page import (
     last_event,
     without_decisions,
 )
-from counterseal.views.metrics import METRICS, PARTS, Span, Test, counted_events, label
+from counterseal.views.metrics import METRICS, PARTS, Span, Test, counted_events, gauge
 from counterseal.views.record import EventRow, event_row
 
 # --- searching calls ------------------------------------------------------------------------------
@@ -72,8 +74,6 @@ _TEXTS: Final = (*FILTERS, "metric", "part")
 _MAX_TIME: Final = 1e11
 """Seconds since the epoch: about three thousand years."""
 _DAY: Final = 86_400.0
-_MAX_SCANNED: Final = 2000
-"""Events or calls that are read for one page of those that match."""
 _MAX_KEY: Final = 1000
 _MAX_EVENTS: Final = 500
 """Events of one call: in earlier versions, many calls could have the same id."""
@@ -167,7 +167,7 @@ class CallViews(TenantSection):
             after=after,
             limit=wanted.limit + 1,
         )
-        events = await _latest_calls(self, query)
+        events = await self._latest_calls(query)
         shown = events[: wanted.limit]
         more = write_cursor(shown[-1][0]) if len(events) > wanted.limit else None
         return Page[CallRow](items=[call_row(event) for _, event in shown], next=more)
@@ -175,22 +175,25 @@ class CallViews(TenantSection):
     async def _counted(self, wanted: CallSearch, test: Test, after: str | None) -> Page[CallRow]:
         """Return a row for each event that a metric counts, newest first."""
         until = self.runtime.clock() + _DAY if wanted.until is None else wanted.until
-        end = micros(until) if after is None else min(micros(until), _event_number(after) + 1)
+        end = micros(until)
+        if after is not None:
+            try:
+                end = min(end, place_of(after)[0] + 1)
+            except CountersealError:
+                raise cursor_error() from None
         span = Span(micros(wanted.since or 0.0), end)
-        rows: list[CallRow] = []
-        scanned, last, shown = 0, after, after
-        events = counted_events(self.runtime.store, self.tenant, test, span, after)
-        async with aclosing(events):
-            async for event_id, event in events:
-                if scanned == _MAX_SCANNED:
-                    return Page[CallRow](items=rows, next=write_cursor(last))
-                scanned, last, row = scanned + 1, event_id, call_row(event)
-                if _matches(row, wanted):
-                    if len(rows) == wanted.limit:
-                        return Page[CallRow](items=rows, next=write_cursor(shown))
-                    rows.append(row)
-                    shown = event_id
-        return Page[CallRow](items=rows, next=None)
+        exact = [(getattr(wanted, name), own) for name, own in FILTERS.items()]
+
+        async def candidates() -> AsyncGenerator[tuple[Position, CallRow | None]]:
+            events = counted_events(self.runtime.store, self.tenant, test, span, after)
+            async with aclosing(events):
+                async for event_id, event in events:
+                    row = call_row(event)
+                    fits = all(value in (None, getattr(row, own)) for value, own in exact)
+                    yield (event_id,), row if fits else None
+
+        rows, more = await scanned_page(candidates(), wanted.limit)
+        return Page[CallRow](items=rows, next=more)
 
     async def page(self, call_id: str, owner: Owner | None = None) -> CallPage:
         """Return the record of a call. Raises NotFoundError or AmbiguousCallError.
@@ -265,63 +268,34 @@ class CallViews(TenantSection):
         With a tool, `key` is the idempotency key that the caller chose. The record is that of
         `KeptObservation`, apart from `approval_url`.
         """
-        ledger_key = key if tool is None else f"call:{tool}:{key}"
+        store, received = self.runtime.store, None
         if call_id is not None:
             received = await self._by_call(await self._own_id(call_id, owner) or call_id)
-        else:
-            received = await self._by_key(ledger_key)
+        elif key is not None:
+            ledger_key = key if tool is None else f"call:{tool}:{key}"
+            if ledger_key.isprintable() and len(ledger_key) <= _MAX_KEY:
+                received = ModelInput.from_ledger(await store.look_up(self.tenant, ledger_key))
         if received is None or received.record is None:
             raise NotFoundError("observation")
         record = without_decisions(received.record)
         return {"caller_call_id": None, **record, "text": received.text, "cut": received.cut}
 
-    async def _by_key(self, key: str | None) -> ModelInput | None:
-        if key is None or not key.isprintable() or len(key) > _MAX_KEY:
-            return None
-        return ModelInput.from_ledger(await self.runtime.store.look_up(self.tenant, key))
-
     async def _by_call(self, call_id: str) -> ModelInput | None:
         if not storable(call_id):
             return None
         events = await self._events(call_id)
-        if events and "seen" in last_event(events).body:
-            return await self._read(events)
-        first = _executed_call(call_id, events)
-        found = await self.runtime.store.look_up_call(self.tenant, first)
+        end = last_event(events) if events else None
+        if end is not None and "seen" in end.body:
+            first = events[0][1].caller
+            if (first.agent, first.user) != (end.caller.agent, end.caller.user):
+                return None  # two callers have used the same id
+            return await ModelInput.from_vault(self.runtime, self.tenant, end)
+        for _, event in reversed(events):  # the call whose result answered this one
+            if filed(event.type, event.decision, event.body)[0] and "of" in event.body:
+                call_id = str(event.body["of"])
+                break
+        found = await self.runtime.store.look_up_call(self.tenant, call_id)
         return ModelInput.from_ledger(found[0]) if len(found) == 1 else None
-
-    async def _read(self, events: Events) -> ModelInput | None:
-        """Return a read's observation, unless two callers have used the same call id."""
-        first, end = events[0][1].caller, last_event(events)
-        if (first.agent, first.user) != (end.caller.agent, end.caller.user):
-            return None
-        return await ModelInput.from_vault(self.runtime, self.tenant, end)
-
-
-async def _latest_calls(section: TenantSection, query: CallFilter) -> list[tuple[str, Event]]:
-    try:
-        return list(await section.runtime.store.calls(section.tenant, query))
-    except UnknownEventIdError:
-        raise cursor_error() from None
-
-
-def _executed_call(call_id: str, events: Events) -> str:
-    """Return the id of the call whose result answered this call."""
-    for _, event in reversed(events):
-        if filed(event.type, event.decision, event.body)[0] and "of" in event.body:
-            return str(event.body["of"])
-    return call_id
-
-
-def _matches(row: CallRow, wanted: CallSearch) -> bool:
-    return all(getattr(wanted, name) in (None, getattr(row, own)) for name, own in FILTERS.items())
-
-
-def _event_number(event_id: str) -> int:
-    try:
-        return place_of(event_id)[0]
-    except CountersealError:
-        raise cursor_error() from None
 
 
 # --- rows of runs ---------------------------------------------------------------------------------
@@ -399,34 +373,31 @@ class RunViews(TenantSection):
         limit, position = page_size(limit), None if cursor is None else read_cursor(cursor, str)[0]
         if not storable(agent, user, position):
             return Page[RunRow](items=[], next=None)
-        rows: list[RunRow] = []
-        known: set[str] = set()
-        scanned, shown, full = 0, position, True
-        while full:
-            query = CallFilter(agent=agent, user=user, after=position, limit=_BATCH)
-            batch = await _latest_calls(self, query)
-            full = len(batch) == _BATCH
-            for event_id, event in batch:
-                if scanned == _MAX_SCANNED:
-                    return Page[RunRow](items=rows, next=write_cursor(position))
-                scanned, position, run_id = scanned + 1, event_id, event.caller.run_id
-                if run_id in known:
-                    continue
-                known.add(run_id)
-                query = CallFilter(agent=agent, user=user, run_id=run_id, limit=1)
-                latest = await _latest_calls(self, query)
-                if latest and latest[0][0] == event_id:
-                    if len(rows) == limit:
-                        return Page[RunRow](items=rows, next=write_cursor(shown))
-                    rows.append(await self._row(event))
-                    shown = event_id
-        return Page[RunRow](items=rows, next=None)
+
+        async def candidates() -> AsyncGenerator[tuple[Position, RunRow | None]]:
+            known: set[str] = set()
+            query, full = CallFilter(agent=agent, user=user, after=position, limit=_BATCH), True
+            while full:
+                batch = await self._latest_calls(query)
+                full = len(batch) == _BATCH
+                for event_id, event in batch:
+                    run_id, row = event.caller.run_id, None
+                    if run_id not in known:
+                        known.add(run_id)
+                        own = CallFilter(agent=agent, user=user, run_id=run_id, limit=1)
+                        latest = await self._latest_calls(own)
+                        if latest and latest[0][0] == event_id:
+                            row = await self._row(event)
+                    yield (event_id,), row
+                    query = query._replace(after=event_id)
+
+        rows, more = await scanned_page(candidates(), limit)
+        return Page[RunRow](items=rows, next=more)
 
     async def _row(self, event: Event) -> RunRow:
-        run_id = event.caller.run_id
-        run = await self.runtime.store.find_run(self.tenant, run_id)
+        run = await self.runtime.store.find_run(self.tenant, event.caller.run_id)
         return RunRow(
-            run_id=run_id,
+            run_id=event.caller.run_id,
             started_at=None if run is None else utc(run.started_at),
             objective=None if run is None else run.objective,
             turn=None if run is None else run.turn,
@@ -446,7 +417,15 @@ class RunViews(TenantSection):
             turn=run.turn,
             pins=dict(run.pins),
             budgets=await self._budgets(run),
-            state=[_state_row(run, key) for key in sorted(run.state)],
+            state=[
+                StateRow(
+                    key=key,
+                    value=within_bounds(run.state[key]),
+                    changed=run.state_versions.get(key, 0),
+                    untrusted=key in run.untrusted,
+                )
+                for key in sorted(run.state)
+            ],
             calls=await calls.search(CallSearch(run=run_id)),
         )
 
@@ -470,7 +449,10 @@ class RunViews(TenantSection):
             spent = {**memory.run_counters, "seconds": now - run.started_at}
             if run.budgets.seconds is None:
                 del spent["seconds"]
-            limits = {**_limits(run.budgets), **await self._tool_limits(run)}
+            calls = await self._latest_calls(CallFilter(run_id=run.run_id, limit=_BATCH))
+            by_tool = {f"tool/{event.caller.tool}": event for _, event in reversed(calls)}
+            per_tool = {name: self._tool_limit(event) for name, event in by_tool.items()}
+            limits = {**_limits(run.budgets), **per_tool}
             rows += _budget_rows("run", spent, limits)
             rows += self._money_rows("run", spent, {"run": run.budgets, "tenant": daily})
         today = f"/{int(now // _DAY)}"
@@ -528,16 +510,6 @@ class RunViews(TenantSection):
                 currency=currency,
             )
 
-    async def _tool_limits(self, run: RunRecord) -> dict[str, float | None]:
-        """Return how often the run may call each tool that its latest calls name."""
-        events = await _latest_calls(self, CallFilter(run_id=run.run_id, limit=_BATCH))
-        limits: dict[str, float | None] = {}
-        for _, event in events:
-            name = f"tool/{event.caller.tool}"
-            if name not in limits:
-                limits[name] = self._tool_limit(event)
-        return {name: limit for name, limit in limits.items() if limit is not None}
-
     def _tool_limit(self, event: Event) -> float | None:
         """Return the limit for the agent of a call: its grant's, else the contract's."""
         registry, caller = self.runtime.registry, event.caller
@@ -556,15 +528,6 @@ class RunViews(TenantSection):
                 own = grant.max_calls_per_run
                 return record.contract.budget if own is None else own
         return None
-
-
-def _state_row(run: RunRecord, key: str) -> StateRow:
-    return StateRow(
-        key=key,
-        value=within_bounds(run.state[key]),
-        changed=run.state_versions.get(key, 0),
-        untrusted=key in run.untrusted,
-    )
 
 
 def _limits(budgets: Budgets) -> dict[str, float | None]:
@@ -590,19 +553,13 @@ def _budget_rows(
 
 def budget_lines(budgets: Mapping[str, Sequence[BudgetRow]]) -> str:
     """Return what tenants have spent of their budgets today in Prometheus' text format."""
-    lines: list[str] = []
-    for part, words in (("spent", "spent today, in UTC"), ("limit", "allowed a day")):
-        samples = [
-            (tenant, row, value)
-            for tenant, rows in budgets.items()
-            for row in rows
-            if (value := getattr(row, part)) is not None
-        ]
-        if samples:
-            lines.append(f"# HELP counterseal_budget_{part} What is {words}, by budget.")
-            lines.append(f"# TYPE counterseal_budget_{part} gauge")
-        for tenant, row, value in samples:
-            labels = f'tenant="{label(tenant)}",budget="{label(row.name)}"'
-            labels += f',currency="{label(row.currency or "")}"'
-            lines.append(f"counterseal_budget_{part}{{{labels}}} {value:.17g}")
+    samples = [
+        ({"tenant": tenant, "budget": row.name, "currency": row.currency or ""}, row)
+        for tenant, rows in budgets.items()
+        for row in rows
+    ]
+    spent = [(labels, row.spent) for labels, row in samples]
+    limits = [(labels, row.limit) for labels, row in samples]
+    lines = gauge("budget_spent", "What is spent today, in UTC, by budget.", spent)
+    lines += gauge("budget_limit", "What is allowed a day, by budget.", limits)
     return "".join(f"{line}\n" for line in lines)

@@ -8,9 +8,9 @@ sums a metric divides. `docs/metrics.md` describes every metric in full.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
@@ -101,20 +101,12 @@ def _of(*kinds: EventType) -> Test:
     return lambda one: one.kind in kinds
 
 
-def _answered(code: str) -> Test:
-    return lambda one: one.code == code
+def _answered(*codes: str) -> Test:
+    return lambda one: one.code in codes
 
 
 def _shaped(one: Sum) -> bool:
     return not one.has(CallFact.UNSHAPED)
-
-
-def _ok(one: Sum) -> bool:
-    return one.code in ("SUCCESS", "PARTIAL_SUCCESS")
-
-
-def _costs(one: Sum) -> bool:
-    return one.cost > 0
 
 
 def _unfinished(sums: Sums) -> float:
@@ -124,12 +116,12 @@ def _unfinished(sums: Sums) -> float:
     return max(0.0, begun - ended)
 
 
+_OK: Final = _answered("SUCCESS", "PARTIAL_SUCCESS")
 _PROPOSALS: Final = _all(CallFact.PROPOSAL)
 _SHAPED: Final = _all(CallFact.PROPOSAL, _shaped)
 _WRITES: Final = _all(CallFact.PROPOSAL | CallFact.MUTATES)
 _LOOPS: Final = _all(CallFact.PROPOSAL | CallFact.ASKED_TO_MEND)
-_ASKED: Final = _all(CallFact.PROPOSAL, lambda one: one.kind == EventType.APPROVAL_REQUIRED)
-_UNAPPROVED: Final = _all(CallFact.UNAPPROVED)
+_ASKED: Final = _all(CallFact.PROPOSAL, _of(EventType.APPROVAL_REQUIRED))
 _RETRIES: Final = _of(EventType.RETRIED)
 
 METRICS: Final[Mapping[str, Formula]] = {
@@ -160,7 +152,7 @@ METRICS: Final[Mapping[str, Formula]] = {
         title="Validation failure rate",
         words="rejected_execution_attempts / total_tool_proposals",
         meaning="How often a proposal is refused before it is executed.",
-        counted=_all(CallFact.PROPOSAL, lambda one: one.kind == EventType.DENIED),
+        counted=_all(CallFact.PROPOSAL, _of(EventType.DENIED)),
         among=_PROPOSALS,
     ),
     "repair_success_rate": Formula(
@@ -200,10 +192,7 @@ METRICS: Final[Mapping[str, Formula]] = {
         title="Confirmation required rate",
         words="confirmation_required_calls / mutating_tool_proposals",
         meaning="How often a change needs approval.",
-        counted=_all(
-            CallFact.PROPOSAL | CallFact.MUTATES,
-            lambda one: one.kind == EventType.APPROVAL_REQUIRED,
-        ),
+        counted=_all(CallFact.PROPOSAL | CallFact.MUTATES, _of(EventType.APPROVAL_REQUIRED)),
         among=_all(
             CallFact.PROPOSAL | CallFact.MUTATES, lambda one: not one.has(CallFact.APPROVED)
         ),
@@ -220,7 +209,7 @@ METRICS: Final[Mapping[str, Formula]] = {
         title="Confirmation bypass attempt rate",
         words="missing_or_invalid_approval_tokens / confirmation_required_calls",
         meaning="How often an approval is forged or not proven.",
-        counted=_UNAPPROVED,
+        counted=_all(CallFact.UNAPPROVED),
         among=_ASKED,
         apart=True,
     ),
@@ -242,7 +231,7 @@ METRICS: Final[Mapping[str, Formula]] = {
         title="Retry success rate",
         words="successful_retries / retry_attempts",
         meaning="How often a retry succeeds.",
-        counted=_all(CallFact.RETRIED, _ok),
+        counted=_all(CallFact.RETRIED, _OK),
         among=_RETRIES,
         apart=True,
     ),
@@ -271,7 +260,7 @@ METRICS: Final[Mapping[str, Formula]] = {
     "compensation_success_rate": Formula(
         title="Compensation success rate",
         words="successful_compensations / compensation_attempts",
-        meaning="How often a reversal succeeds.",
+        meaning="How often a compensation succeeds.",
         counted=_of(EventType.COMPENSATED),
         among=_of(EventType.COMPENSATED, EventType.COMPENSATION_FAILED),
     ),
@@ -279,8 +268,8 @@ METRICS: Final[Mapping[str, Formula]] = {
         title="Tool cost per successful action",
         words="tool_cost / successful_tool_executions",
         meaning="The cost of a success, failures included.",
-        counted=_costs,
-        among=_all(CallFact.EXECUTED, _ok),
+        counted=lambda one: one.cost > 0,
+        among=_all(CallFact.EXECUTED, _OK),
         unit="cost",
         apart=True,
     ),
@@ -371,16 +360,9 @@ async def _read(
         full = len(batch) == _BATCH
         for event_id, event in batch:
             after = event_id
-            if _counts(event, wanted):
+            _, tally, cost = filed(event.type, event.decision, event.body)
+            if tally is not None and wanted(Sum(*read_tally(tally), 1, cost or 0.0)):
                 yield event_id, event
-
-
-def _counts(event: Event, wanted: Test) -> bool:
-    _, tally, cost = filed(event.type, event.decision, event.body)
-    if tally is None:
-        return False
-    kind, code, facts = read_tally(tally)
-    return wanted(Sum(kind, code, facts, 1, cost or 0.0))
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -455,8 +437,9 @@ async def metric_rows(store: Store, tenant: str, window: str, until: float) -> l
     """Return all metrics of a tenant over a window that ends at `until`."""
     since = until - window_seconds(window)
     sums = _sums_by_part(await store.tallies(tenant, since, until))[0]
+    times: dict[str, Any] = {"since": utc(since), "until": utc(until)}
     return [
-        _row(name, formula, sums, currency, window, since, until)
+        _row(name, formula, sums, currency, {"window": window, **times})
         for name, formula in METRICS.items()
         for currency in _currencies(formula, sums)
     ]
@@ -470,22 +453,14 @@ def _currencies(formula: Formula, sums: Sums) -> Sequence[str | None]:
 
 
 def _row(
-    name: str,
-    formula: Formula,
-    sums: Sums,
-    currency: str | None,
-    window: str,
-    since: float,
-    until: float,
+    name: str, formula: Formula, sums: Sums, currency: str | None, window: Mapping[str, Any]
 ) -> MetricRow:
     if currency is not None:
         sums = [one for one in sums if not one.cost or one.currency == currency] + [
             one._replace(cost=0.0) for one in sums if one.cost and one.currency != currency
         ]
-    numerator, denominator = formula.numerator(sums), formula.denominator(sums)
-    search = {"metric": name}
-    times = {"since": utc(since).isoformat(), "until": utc(until).isoformat()}
-    links = {part: {**search, "part": part, **times} for part in PARTS if formula.part(part)}
+    search = {"since": window["since"].isoformat(), "until": window["until"].isoformat()}
+    links = {part: {"metric": name, "part": part, **search} for part in PARTS if formula.part(part)}
     return MetricRow(
         name=name,
         title=f"{formula.title}, {currency}" if currency else formula.title,
@@ -493,14 +468,12 @@ def _row(
         meaning=formula.meaning,
         unit=formula.unit,
         currency=currency or None,
-        window=window,
-        since=utc(since),
-        until=utc(until),
-        numerator=numerator,
-        denominator=denominator,
+        **window,
+        numerator=formula.numerator(sums),
+        denominator=formula.denominator(sums),
         value=formula.value(sums),
         link=MetricLinks(
-            numerator={**search, **times},
+            numerator={"metric": name, **search},
             denominator=links.get("denominator"),
             rest=links.get("rest"),
         ),
@@ -518,39 +491,38 @@ def prometheus(metrics: Sequence[tuple[str, Sequence[MetricRow]]]) -> str:
     `metrics` are pairs of a tenant and its rows. A metric without a value has lines for its
     numerator and denominator only.
     """
-    return "".join(f"{line}\n" for line in _lines(metrics))
-
-
-def _lines(metrics: Sequence[tuple[str, Sequence[MetricRow]]]) -> Iterator[str]:
+    lines: list[str] = []
     for name, formula in METRICS.items():
-        rows = [
-            (tenant, row)
-            for tenant, tenant_rows in metrics
-            for row in tenant_rows
-            if row.name == name
-        ]
+        samples = []
+        for tenant, rows in metrics:
+            for row in rows:
+                currency = {"currency": row.currency} if row.currency else {}
+                if row.name == name:
+                    samples.append(({"tenant": tenant, "window": row.window, **currency}, row))
         for suffix, part, help_text in (
             ("", "value", f"{formula.words}: {formula.meaning}"),
             ("_numerator", "numerator", f"The numerator of {name}."),
             ("_denominator", "denominator", f"The denominator of {name}."),
         ):
-            samples = [
-                (tenant, row, value)
-                for tenant, row in rows
-                if (value := getattr(row, part)) is not None
-            ]
-            if not samples:
-                continue
-            yield f"# HELP counterseal_{name}{suffix} {help_text}"
-            yield f"# TYPE counterseal_{name}{suffix} gauge"
-            for tenant, row, value in samples:
-                labels = f'tenant="{label(tenant)}",window="{label(row.window)}"'
-                if row.currency:
-                    labels += f',currency="{label(row.currency)}"'
-                yield f"counterseal_{name}{suffix}{{{labels}}} {value:.17g}"
+            values = [(labels, getattr(row, part)) for labels, row in samples]
+            lines += gauge(f"{name}{suffix}", help_text, values)
+    return "".join(f"{line}\n" for line in lines)
 
 
-def label(text: str) -> str:
+def gauge(
+    name: str, help_text: str, samples: Iterable[tuple[Mapping[str, str], float | None]]
+) -> list[str]:
+    """Return the lines of one gauge. A sample without a value has none."""
+    lines = []
+    for labels, value in samples:
+        if value is not None:
+            shown = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
+            lines.append(f"counterseal_{name}{{{shown}}} {value:.17g}")
+    head = [f"# HELP counterseal_{name} {help_text}", f"# TYPE counterseal_{name} gauge"]
+    return [*head, *lines] if lines else []
+
+
+def _label(text: str) -> str:
     """Escape a label's value, so that a tenant's name cannot end the label or the line."""
     shown = "".join(_ESCAPES.get(char, char if char.isprintable() else "\ufffd") for char in text)
     return shown.encode(errors="replace").decode()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from typing import Any, Final, Literal
 
-from counterseal.audit import Event, EventType, Head
+from counterseal.audit import Event, EventType
 from counterseal.audit.chain import UnknownEventIdError, sealed_heads
 from counterseal.audit.events import csv_head, csv_line, json_line
 from counterseal.audit.verify import LATE_MICROS
@@ -163,38 +163,31 @@ class RecordViews(TenantSection):
             limit=limit + 1,
             newest_first=True,
         )
-        events = await self._search(wanted)
+        try:
+            events = await self.runtime.store.search(self.tenant, wanted)
+        except UnknownEventIdError:
+            raise cursor_error() from None
         shown = events[:limit]
         more = write_cursor(shown[-1][0]) if len(events) > limit else None
         return Page[EventRow](items=[event_row(*event) for event in shown], next=more)
 
-    async def _search(self, wanted: EventFilter) -> list[tuple[str, Event]]:
-        try:
-            return list(await self.runtime.store.search(self.tenant, wanted))
-        except UnknownEventIdError:
-            raise cursor_error() from None
-
     async def chain(self) -> ChainStatus:
         """Return how far the record is sealed."""
         checkpoints = await self.runtime.store.checkpoints(self.tenant)
-        sealed = sealed_heads(checkpoints)
+        sealed, keys = sealed_heads(checkpoints), self.runtime.keys
         last = checkpoints[-1] if checkpoints else None
-        keys = self.runtime.keys
+        known = {name: head.seq for name, head in sealed.items()}
+        latest = max((head.number for head in sealed.values()), default=0)
+        heads = await self.runtime.store.heads(self.tenant, max(0, latest - LATE_MICROS))
+        grown = sum(head.seq > known.get(name, 0) for name, head in heads.items())
         return ChainStatus(
             checkpoints=len(checkpoints),
             sealed_at=None if last is None else utc(last.sealed_at),
             sealed_hash=None if last is None else last.hash.hex(),
             segments=len(sealed),
-            unsealed=None if last is None else await self._count_grown(sealed),
+            unsealed=None if last is None else grown,
             has_key=keys is not None and keys.signer("audit") is not None,
         )
-
-    async def _count_grown(self, sealed: Mapping[str, Head]) -> int:
-        """Return how many segments are new or longer than when they were sealed."""
-        latest = max((head.number for head in sealed.values()), default=0)
-        heads = await self.runtime.store.heads(self.tenant, max(0, latest - LATE_MICROS))
-        known = {name: head.seq for name, head in sealed.items()}
-        return sum(head.seq > known.get(name, 0) for name, head in heads.items())
 
     async def verify(self) -> AuditReport:
         """Verify the whole record. Raises VerificationRunningError."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -32,6 +31,7 @@ from counterseal.views.base import (
     RoleRequiredError,
     RowModel,
     TenantSection,
+    utc,
     window_seconds,
 )
 from counterseal.views.call_page import call_row
@@ -160,9 +160,12 @@ class QuarantineRow(RowModel):
     name: str
     server: str
     tool: str
+    """The server's name for it."""
     why: str
     definition: str
+    """The hash of its definition as listed now; empty if it is not listed any more."""
     pinned: str
+    """The hash of the accepted definition; empty if there is none."""
 
 
 class DefinitionChangeRow(RowModel):
@@ -234,16 +237,10 @@ def _change_row(change: RegistryChange) -> ChangeRow:
 # --- quarantine -----------------------------------------------------------------------------------
 
 
-class _Quarantined(Protocol):
-    """A quarantined tool, as the gateway has it."""
-
-    def record(self) -> dict[str, Any]: ...
-
-
 class QuarantineSource(Protocol):
     """The tools that a gateway keeps in quarantine."""
 
-    def list(self, tenant: str | None = None) -> Sequence[_Quarantined]:
+    def list(self, tenant: str | None = None) -> list[QuarantineRow]:
         """Return them by name; with a tenant, those that the tenant may know of."""
 
     def changes(self, name: str, tenant: str | None = None) -> Sequence[DefinitionChange]:
@@ -266,13 +263,9 @@ def rollout_shares(
 
     `live` are the versions that new runs can get, newest first.
     """
-    now = dict(_shares((record.version, record.rollout_percentage) for record in live))
-    then = dict(
-        _shares(
-            (one.version, percentage if one.version == version else one.rollout_percentage)
-            for one in live
-        )
-    )
+    given = {record.version: record.rollout_percentage for record in live}
+    changed = {name: percentage if name == version else own for name, own in given.items()}
+    now, then = dict(_shares(given)), dict(_shares(changed))
     return [
         RolloutShare(version=name, now=now[name], then=then[name])
         for name in now
@@ -280,10 +273,10 @@ def rollout_shares(
     ]
 
 
-def _shares(live: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+def _shares(live: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """Yield each version's share. A run that one version does not reach is offered the next."""
     taken = 0
-    for version, percentage in live:
+    for version, percentage in live.items():
         yield version, max(0, percentage - taken)
         taken = max(taken, percentage)
     yield "", 100 - taken
@@ -300,20 +293,14 @@ def _steps_back(
     steps = []
     for version in versions:
         name, now = version["version"], version["rollout_percentage"]
-        rollout_changes = rollouts.get(name, [])
-        before = _percentage_before(version, rollout_changes[1:])
-        if rollout_changes and before != now:
-            by, reason = rollout_changes[0]["by"], rollout_changes[0]["reason"]
+        made = rollouts.get(name, [])
+        declared = [d["declared"] for d in version["drift"] if d["field"] == "rollout_percentage"]
+        # The percentage of the previous rollout, or the one that code declares.
+        before = int([*(one["percentage"] for one in made[1:]), *declared, now][0])
+        if made and before != now:
+            by, reason = made[0]["by"], made[0]["reason"]
             steps.append(StepBack(version=name, now=now, before=before, by=by, reason=reason))
     return steps
-
-
-def _percentage_before(version: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> int:
-    """Return the percentage of the previous rollout, or the one that code declares."""
-    if earlier:
-        return int(earlier[0]["percentage"])
-    drift = [one for one in version["drift"] if one["field"] == "rollout_percentage"]
-    return int(drift[0]["declared"] if drift else version["rollout_percentage"])
 
 
 # --- the section ----------------------------------------------------------------------------------
@@ -395,8 +382,7 @@ class ToolViews(TenantSection):
 
     def quarantined(self) -> list[QuarantineRow]:
         """Return the tools that wait for an operator to accept them, by name."""
-        held = () if self._quarantine is None else self._quarantine.list(self.tenant)
-        return [QuarantineRow(**one.record()) for one in held]
+        return [] if self._quarantine is None else self._quarantine.list(self.tenant)
 
     def definition_changes(self, name: str) -> list[DefinitionChangeRow]:
         """Return how a quarantined definition differs from the accepted. Raises NotFoundError."""
@@ -467,10 +453,9 @@ class ToolViews(TenantSection):
     async def preview_rollout(self, name: str, version: str, percentage: int) -> list[RolloutShare]:
         """Return which versions new runs would get. Raises NotFoundError or RegistryError."""
         await self._must_operate(name, version)
-        error = percentage_error(percentage)
+        error, now = percentage_error(percentage), utc(self.runtime.clock())
         if error is not None:
             raise RegistryError(f"percentage: {error}")
-        now = datetime.fromtimestamp(self.runtime.clock(), UTC)
         live = [record for record in self._records(name) if record.ended(now) is None]
         return rollout_shares(live, version, percentage)
 
@@ -529,12 +514,9 @@ class ToolViews(TenantSection):
     def _may_operate(self, name: str | None) -> bool:
         if self.person.may_everywhere(Role.OPERATOR):
             return True
-        return name is not None and self.person.may(Role.OPERATOR) and self._is_exclusive(name)
-
-    def _is_exclusive(self, name: str) -> bool:
-        """Return whether no other tenant has the tool."""
-        records = self.runtime.registry.versions(name)
-        return bool(records) and all(one.allowed_tenants == {self.tenant} for one in records)
+        records = [] if name is None else self.runtime.registry.versions(name)
+        exclusive = bool(records) and all(one.allowed_tenants == {self.tenant} for one in records)
+        return exclusive and self.person.may(Role.OPERATOR)
 
     def _must_own(self, grant: Grant) -> None:
         self.require(Role.OPERATOR)

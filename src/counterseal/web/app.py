@@ -36,12 +36,12 @@ from counterseal.web.middleware import (
     HEALTH,
     Availability,
     HeadLimits,
-    RateLimitedError,
     RequestLimits,
     SecurityHeaders,
     SiteState,
     TrustedHosts,
 )
+from counterseal.web.problems import RequestProblemError
 
 _METRICS_WINDOW: Final = "24h"
 
@@ -95,16 +95,13 @@ def site(
         origins=tuple(urls)[1:],
         limits=limits,
     )
-    monitoring = _Monitoring(runtime, people, limits)
     pages = console_routes(runtime, people, view_for, urls=urls, broker=broker)
     app = Starlette(
         routes=[
             Route("/mcp", mcp.endpoint),
             Route("/v1", api),
             Route("/v1/{path:anything}", api),
-            Route(HEALTH, monitoring.health),
-            Route("/ready", monitoring.ready),
-            Route("/metrics", monitoring.metrics),
+            *_monitoring(runtime, people, limits),
             *mcp.routes,
             *pages,
         ],
@@ -119,49 +116,41 @@ def site(
     return Site(app=app, state=state, mcp=mcp, submissions=submissions, broker=broker)
 
 
-class _Monitoring:
-    """The endpoints for the programs that watch over the process."""
+def _monitoring(runtime: Runtime, people: People, limits: RequestLimits) -> list[Route]:
+    """Return the endpoints for the programs that watch over the process."""
 
-    def __init__(self, runtime: Runtime, people: People, limits: RequestLimits) -> None:
-        self._runtime = runtime
-        self._people = people
-        self._limits = limits
-
-    async def health(self, _: Request) -> Response:
+    async def health(_: Request) -> Response:
         """Answer whether the process is alive."""
         return JSONResponse({"status": "ok"})
 
-    async def ready(self, _: Request) -> Response:
+    async def ready(_: Request) -> Response:
         """Answer whether the store can be reached."""
         try:
-            await self._runtime.store.changes(self._runtime.registry.stored)
+            await runtime.store.changes(runtime.registry.stored)
         except CountersealError:
             return JSONResponse({"status": "the store can't be reached"}, status_code=503)
         return JSONResponse({"status": "ok"})
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(request: Request) -> Response:
         """Answer the metrics of a personal key's tenant, or of all, in Prometheus' format."""
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        person = await self._people.by_key(key) if scheme.lower() == "bearer" else None
+        person = await people.by_key(key) if scheme.lower() == "bearer" else None
         if person is None:
-            return self._unauthenticated(request)
+            try:
+                limits.count_address(request.client.host if request.client else "")
+            except RequestProblemError as error:
+                return PlainTextResponse(f"{error}\n", error.kind.status, headers=error.headers)
+            headers = {"WWW-Authenticate": 'Bearer realm="metrics"'}
+            message = "Send a personal key as `Authorization: Bearer …`: `counterseal users key`.\n"
+            return PlainTextResponse(message, 401, headers=headers)
         tenants = [person.tenant]
         if person.may_everywhere(Role.VIEWER):
-            tenants = [name for name in await self._runtime.store.tenants() if name != "*"]
-        store, now = self._runtime.store, self._runtime.clock()
-        values = [(name, await metric_rows(store, name, _METRICS_WINDOW, now)) for name in tenants]
-        budgets = {
-            name: await RunViews(self._runtime, replace(person, tenant=name)).budgets()
-            for name in tenants
-        }
+            tenants = [name for name in await runtime.store.tenants() if name != "*"]
+        values, budgets, now = [], {}, runtime.clock()
+        for name in tenants:
+            values.append((name, await metric_rows(runtime.store, name, _METRICS_WINDOW, now)))
+            budgets[name] = await RunViews(runtime, replace(person, tenant=name)).budgets()
         text = prometheus(values) + budget_lines(budgets)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    def _unauthenticated(self, request: Request) -> Response:
-        try:
-            self._limits.count_address(request.client.host if request.client else "")
-        except RateLimitedError as error:
-            return PlainTextResponse(f"{error}\n", 429, headers=error.headers)
-        headers = {"WWW-Authenticate": 'Bearer realm="metrics"'}
-        message = "Send a personal key as `Authorization: Bearer …`: `counterseal users key`.\n"
-        return PlainTextResponse(message, 401, headers=headers)
+    return [Route(HEALTH, health), Route("/ready", ready), Route("/metrics", metrics)]

@@ -123,9 +123,10 @@ class Verifier(TokenVerifier):
         try:
             if digest in self._verified and self._verified[digest].key is not None:
                 await self._changes.refresh()
-            identity = self._remembered(digest)
-            if identity is not None:
-                return identity
+            known = self._verified.get(digest)
+            if known is not None and self._is_current(known):
+                return known.identity
+            self._verified.pop(digest, None)
             verified = await (self._by_key if token.startswith(MARK) else self._by_token)(token)
         except TokenRefusedError as error:
             _log.info("a credential was refused: %s", error)
@@ -155,16 +156,10 @@ class Verifier(TokenVerifier):
         """Return the identity of requests without a credential, where those are accepted."""
         return self._identity(principal, _ANONYMOUS, "anonymous", None, None)
 
-    def _remembered(self, digest: bytes) -> VerifiedIdentity | None:
-        verified = self._verified.get(digest)
-        if verified is None:
-            return None
+    def _is_current(self, verified: _Verified) -> bool:
         key, runtime = verified.key, self._runtime
         in_force = key is None or runtime.registry.credential(key.key_id) is key
-        if in_force and runtime.clock() < verified.until and self._steady() < verified.again_at:
-            return verified.identity
-        del self._verified[digest]
-        return None
+        return in_force and runtime.clock() < verified.until and self._steady() < verified.again_at
 
     async def _by_key(self, text: str) -> _Verified:
         key = IssuedKey.read(text)
@@ -192,11 +187,10 @@ class Verifier(TokenVerifier):
         if self._tokens is None or oauth is None:
             raise TokenRefusedError("not an API key, and no token issuer is configured")
         again_at = self._steady() + _TOKEN_SECONDS
-        token = await self._tokens.verify(text)
-        identity = self._identity(
-            token.principal, oauth.issuer, token.digest, token.subject, token.expires_at
-        )
-        return _Verified(identity, None, token.expires_at, again_at)
+        principal, subject, until = await self._tokens.verify(text)
+        name = sha256(text.encode(errors="replace")).hexdigest()
+        identity = self._identity(principal, oauth.issuer, name, subject, until)
+        return _Verified(identity, None, until, again_at)
 
     def _identity(
         self, principal: Principal, issuer: str, name: str, subject: str | None, until: int | None

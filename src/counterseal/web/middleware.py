@@ -23,6 +23,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from counterseal.accounts.sign_in import network_of
+from counterseal.web.problems import RequestProblemError
 
 HEALTH: Final = "/health"
 MONITORING: Final = (HEALTH, "/ready", "/metrics")
@@ -158,12 +159,10 @@ class TrustedHosts(HttpMiddleware):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         app, hosts = self._app, [value for name, value in scope["headers"] if name == b"host"]
-        if len(hosts) != 1 or not self._trusts(hosts[0].decode("latin-1").lower()):
+        host = hosts[0].decode("latin-1").lower() if len(hosts) == 1 else ""
+        if host not in self._exact and _PORT.sub("", host) not in self._any_port:
             app = _refusal(scope, 421, _WRONG_HOST)
         await app(scope, receive, send)
-
-    def _trusts(self, host: str) -> bool:
-        return host in self._exact or _PORT.sub("", host) in self._any_port
 
 
 def _refusal(
@@ -182,6 +181,7 @@ TITLES: Final = {
     404: "Not found",
     405: "Method not allowed",
     408: "Request timeout",
+    409: "Not possible now",
     413: "Too large",
     415: "Not a form",
     421: "Wrong host",
@@ -205,20 +205,23 @@ def bare_page(status: int, message: str, *, headers: Mapping[str, str] | None = 
 # --- bodies ---------------------------------------------------------------------------------------
 
 
-class BodyTooLargeError(Exception):
-    """Raised for a body that is longer than its limit."""
-
-
 async def read_body(request: Request, limit: int, seconds: float) -> bytes:
-    """Return a request's body. Raises BodyTooLargeError, TimeoutError or ClientDisconnect."""
+    """Return a request's body. Raises RequestProblemError or ClientDisconnect."""
     announced, body = request.headers.get("content-length", ""), bytearray()
+    close = {"Connection": "close"}
+    detail = f"The body must be at most {limit:,} bytes."
+    too_large = RequestProblemError("too-large", detail, headers=close)
     if announced.isdecimal() and int(announced[:20]) > limit:
-        raise BodyTooLargeError
-    async with asyncio.timeout(seconds):
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise BodyTooLargeError
+        raise too_large
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise too_large
+    except TimeoutError:
+        detail = f"The body did not arrive within {seconds:g} s."
+        raise RequestProblemError("request-timeout", detail, headers=close) from None
     return bytes(body)
 
 
@@ -251,14 +254,6 @@ ADDRESS_RATE: Final = Rate(5.0, 100)
 """For requests without a valid credential, which may be guesses."""
 
 
-class RateLimitedError(Exception):
-    """Raised when a caller has used up its rate. `headers` say so to the caller."""
-
-    def __init__(self, wait: int, headers: Mapping[str, str]) -> None:
-        super().__init__(f"Too many requests. Try again in {wait} s.")
-        self.headers = headers
-
-
 class RequestLimits:
     """Token buckets: one for each credential, and one for each address without one.
 
@@ -277,14 +272,14 @@ class RequestLimits:
         self._addresses = _Buckets("address", address, steady)
 
     def count_credential(self, name: str) -> str | None:
-        """Count a request of a known caller. Raises RateLimitedError.
+        """Count a request of a known caller. Raises RequestProblemError.
 
         Returns the `RateLimit` header to send: what is left, once that is less than half.
         """
         return self._credentials.take(name)
 
     def count_address(self, address: str) -> None:
-        """Count a request of an unknown caller. Raises RateLimitedError."""
+        """Count a request of an unknown caller. Raises RequestProblemError."""
         self._addresses.take(network_of(address))
 
 
@@ -304,22 +299,18 @@ class _Buckets:
         self._buckets[caller] = (left - 1.0 if allowed else left, now)
         if len(self._buckets) > _MAX_BUCKETS:
             self._buckets.popitem(last=False)
-        if not allowed:
-            raise self._limited(left)
-        return None if left > full / 2 else self._header(left - 1.0)
-
-    def _seconds_until_next(self, left: float) -> int:
-        return 0 if left >= 1.0 else math.ceil((1.0 - left) / self._rate.per_second)
-
-    def _header(self, left: float) -> str:
-        return f'"{self._name}";r={int(left)};t={self._seconds_until_next(left)}'
-
-    def _limited(self, left: float) -> RateLimitedError:
-        wait = max(1, self._seconds_until_next(left))
+        if allowed and left > full / 2:
+            return None
+        left = left - 1.0 if allowed else left
+        until_next = 0 if left >= 1.0 else math.ceil((1.0 - left) / self._rate.per_second)
+        header = f'"{self._name}";r={int(left)};t={until_next}'
+        if allowed:
+            return header
         window = max(1, math.ceil(self._rate.burst / self._rate.per_second))
         headers = {
-            "Retry-After": str(wait),
+            "Retry-After": str(max(1, until_next)),
             "RateLimit-Policy": f'"{self._name}";q={self._rate.burst};w={window}',
-            "RateLimit": self._header(left),
+            "RateLimit": header,
         }
-        return RateLimitedError(wait, headers)
+        detail = f"Too many requests. Try again in {max(1, until_next)} s."
+        raise RequestProblemError("rate-limited", detail, headers=headers)

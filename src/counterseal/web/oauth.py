@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -51,16 +51,6 @@ class TokenRefusedError(Exception):
     """Raised for a token that is not valid. The message is for the log and quotes no claim."""
 
 
-def _url_fault(url: str) -> str | None:
-    """Return why keys can't be fetched from a URL; None if they can."""
-    parts = urlsplit(url)
-    if parts.scheme == "https" and parts.netloc:
-        return None
-    if parts.scheme == "http" and is_loopback(url):
-        return None
-    return f"{url!r} is not an https URL; plain http is for loopback only"
-
-
 # --- the issuer's keys ----------------------------------------------------------------------------
 
 
@@ -92,8 +82,12 @@ class Issuer:
         return float("inf") if self._fetched is None else self._clock() - self._fetched
 
     def _find(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
-        fitting = [_parsed(key, algorithm) for key in self._keys if _fits(key, kid, algorithm)]
-        keys = [key for key in fitting if key is not None]
+        keys = []
+        for key in self._keys:
+            signs = key.get("use", "sig") == "sig" and key.get("alg", algorithm) == algorithm
+            if signs and kid in (None, key.get("kid")):
+                with suppress(jwt.PyJWTError):  # of another kind than the algorithm needs
+                    keys.append(jwt.PyJWK(dict(key), algorithm))
         return keys[0] if len(keys) == 1 else None  # of several, a token has to name one
 
     async def _refresh(self) -> None:
@@ -125,7 +119,12 @@ class Issuer:
     async def _discover(self, client: httpx.AsyncClient) -> str:
         """Return the address of the keys from the issuer's metadata (RFC 8414, else OpenID)."""
         first_error: Exception | None = None
-        for url in _metadata_urls(self._oauth.issuer):
+        parts = urlsplit(self._oauth.issuer)
+        origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+        for url in (
+            f"{origin}/.well-known/oauth-authorization-server{path}",
+            f"{origin}{path}/.well-known/openid-configuration",
+        ):
             try:
                 metadata = await _fetch_object(client, url)
             except (ValueError, httpx.HTTPError) as error:
@@ -133,33 +132,16 @@ class Issuer:
                 continue
             if metadata.get("issuer") != self._oauth.issuer:
                 raise ValueError(f"{url} names another issuer: {metadata.get('issuer')!r}")
-            keys = metadata.get("jwks_uri")
-            fault = _url_fault(keys) if isinstance(keys, str) else "missing"
-            if fault is not None:
-                raise ValueError(f"jwks_uri in {url}: {fault}")
-            return str(keys)
+            keys = str(metadata.get("jwks_uri", ""))
+            parts = urlsplit(keys)
+            secure = parts.scheme == "https" and parts.netloc
+            if not secure and not (parts.scheme == "http" and is_loopback(keys)):
+                raise ValueError(
+                    f"jwks_uri in {url}: {keys!r} is not an https URL; plain http is for loopback "
+                    "only"
+                )
+            return keys
         raise ValueError(f"the issuer's metadata can't be read: {first_error}")
-
-
-def _fits(key: Mapping[str, Any], kid: str | None, algorithm: str) -> bool:
-    if key.get("use", "sig") != "sig" or key.get("alg", algorithm) != algorithm:
-        return False
-    return kid is None or key.get("kid") == kid
-
-
-def _parsed(key: Mapping[str, Any], algorithm: str) -> jwt.PyJWK | None:
-    """Return the key; None if it is of another kind than the algorithm needs."""
-    try:
-        return jwt.PyJWK(dict(key), algorithm)
-    except jwt.PyJWTError:
-        return None
-
-
-def _metadata_urls(issuer: str) -> Iterator[str]:
-    parts = urlsplit(issuer)
-    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-    yield f"{origin}/.well-known/oauth-authorization-server{path}"
-    yield f"{origin}{path}/.well-known/openid-configuration"
 
 
 async def _fetch_object(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
@@ -183,16 +165,6 @@ async def _fetch_object(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
 # --- tokens ---------------------------------------------------------------------------------------
 
 
-class VerifiedToken(NamedTuple):
-    """The caller and the expiry that a valid token states."""
-
-    principal: Principal
-    subject: str | None
-    expires_at: int
-    digest: str
-    """Identifies the token without revealing it."""
-
-
 class Tokens:
     """Checks tokens. The verifier remembers which were valid."""
 
@@ -210,19 +182,17 @@ class Tokens:
         self._issuer = Issuer(oauth, clock=steady)
         self._clock = clock
 
-    async def verify(self, text: str) -> VerifiedToken:
-        """Check a token. Raises TokenRefusedError, or IssuerUnavailableError."""
+    async def verify(self, text: str) -> tuple[Principal, str | None, int]:
+        """Return the principal, the subject and the expiry of a token.
+
+        Raises TokenRefusedError, or IssuerUnavailableError.
+        """
         claims = await self._checked_claims(text)
-        subject = claims.get("sub")
-        token = VerifiedToken(
-            principal=_principal(claims, self._oauth.claims.model_dump()),
-            subject=subject if isinstance(subject, str) else None,
-            expires_at=int(claims["exp"]),
-            digest=sha256(text.encode(errors="replace")).hexdigest(),
-        )
-        if token.expires_at <= self._clock():
+        principal = _principal(claims, self._oauth.claims.model_dump())
+        if int(claims["exp"]) <= self._clock():
             raise TokenRefusedError("the token has expired")
-        return token
+        subject = claims.get("sub")
+        return principal, subject if isinstance(subject, str) else None, int(claims["exp"])
 
     async def _checked_claims(self, text: str) -> Mapping[str, Any]:
         """Return the claims of a token after checking its signature, issuer, audience and time."""

@@ -140,8 +140,7 @@ def _security(settings: Settings, own: str, public: str) -> TransportSecuritySet
     hosts = [f"{name}:*" for name in _LOCAL_NAMES]
     hosts += [urlsplit(url).netloc for url in (own, public)]
     origins = [f"{urlsplit(own).scheme}://{name}:*" for name in _LOCAL_NAMES]
-    parts = urlsplit(public)
-    origins.append(f"{parts.scheme}://{parts.netloc}")
+    origins.append("{0.scheme}://{0.netloc}".format(urlsplit(public)))
     return TransportSecuritySettings(
         allowed_hosts=[*hosts, *settings.gateway.allowed_hosts],
         allowed_origins=[*origins, *settings.gateway.allowed_origins],
@@ -190,8 +189,8 @@ async def _finish_calls(running: Gateway, served: Site, tell: Tell) -> None:
     tell("stopping; a second signal ends it at once")
     running.server.notifications.close()
     served.close()
-    calls, submissions = running.server.calls, served.submissions
-    count = calls.running + submissions.running
+    calls, submissions = running.server.calls.running, served.submissions.running
+    count = calls.count + submissions.count
     if count:
         tell(f"waiting for {count} calls under way")
     with suppress(TimeoutError):
@@ -318,16 +317,14 @@ class ConnectionLimits:
         waiting = [one for one in there if _waits(one)]
         addresses = Counter(_address(one) for one in waiting)
         crowded = _address(new)
-        if addresses[crowded] <= self._per_address or self._is_proxy(new):
+        host = ip_address(new.client[0]) if new.client else None
+        proxy = host is not None and any(host in network for network in self._proxies)
+        if addresses[crowded] <= self._per_address or proxy:
             if len(there) <= self._total:
                 return
             crowded = addresses.most_common(1)[0][0]
         own = [one for one in waiting if _address(one) == crowded]
         min(own, key=self._order.__getitem__).transport.close()
-
-    def _is_proxy(self, connection: H11Protocol) -> bool:
-        host = ip_address(connection.client[0]) if connection.client else None
-        return host is not None and any(host in network for network in self._proxies)
 
 
 def _address(connection: H11Protocol) -> str:

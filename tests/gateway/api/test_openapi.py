@@ -6,7 +6,7 @@ import re
 import jsonschema_rs
 import pytest
 
-from counterseal.web.api.problems import PROBLEMS
+from counterseal.web.problems import PROBLEMS
 
 from .served import open_api
 

@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from counterseal.errors import StoreError
-from counterseal.web.api.problems import PROBLEMS
 from counterseal.web.middleware import Rate, RequestLimits
+from counterseal.web.problems import PROBLEMS
 
 from .served import open_api
 

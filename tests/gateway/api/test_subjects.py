@@ -6,6 +6,7 @@ import re
 import pytest
 
 from counterseal.errors import CountersealError
+from counterseal.views.tools import QuarantineRow
 
 from .served import PATIENCE, open_api
 
@@ -197,15 +198,15 @@ async def test_a_grant_is_given_used_listed_and_taken_back(api):
 # --- quarantine -----------------------------------------------------------------------------------
 
 
-class Kept:
-    """One tool that is kept out."""
-
-    name, server, tool, why = "files.read", "files", "read", "changed"
-    definition, pinned = "sha256:new", "sha256:old"
-
-    def record(self):
-        names = ("name", "server", "tool", "why", "definition", "pinned")
-        return {name: getattr(self, name) for name in names}
+KEPT = QuarantineRow(
+    name="files.read",
+    server="files",
+    tool="read",
+    why="changed",
+    definition="sha256:new",
+    pinned="sha256:old",
+)
+"""One tool that is kept out."""
 
 
 class Quarantines:
@@ -213,13 +214,13 @@ class Quarantines:
         self.did = []
 
     def list(self, tenant=None):
-        return [Kept()]
+        return [KEPT]
 
     def changes(self, name, tenant=None):
         return []
 
     def accept(self, name, definition, *, by, tenant=None):
-        if definition != Kept.definition:
+        if definition != KEPT.definition:
             raise CountersealError("it is another one by now")
         self.did.append((name, by))
 

@@ -162,7 +162,7 @@ async def test_while_the_first_is_in_progress_the_second_is_told_to_come_back(ap
     first = asyncio.ensure_future(agent.post("/v1/calls", json=given, headers=key))
     async with asyncio.timeout(PATIENCE):
         await api.bench.begun.wait()
-    assert api.submissions.running == 1
+    assert api.submissions.running.count == 1
     second = await agent.post("/v1/calls", json=given, headers=key)
     assert (second.status_code, second.json()["code"]) == (409, "IDEMPOTENCY_CONFLICT")
     assert int(second.headers["retry-after"]) >= 1
@@ -177,7 +177,7 @@ async def test_while_the_first_is_in_progress_the_second_is_told_to_come_back(ap
     assert (await waiting).headers["idempotent-replayed"] == "true"
     assert api.bench.notes == ["slow"]
     async with asyncio.timeout(PATIENCE):
-        await api.submissions.idle()
+        await api.submissions.running.idle()
 
 
 async def test_a_tool_that_may_be_meant_twice_takes_a_name_for_each_call(api):

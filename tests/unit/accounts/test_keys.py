@@ -5,16 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from counterseal.accounts.users import person_by_key
+from counterseal.accounts import People
 from counterseal.registry.identities import read_person_key
 
 
 @pytest.fixture
-def person(directory, clock):
-    async def person(text):
-        return await person_by_key(text, directory, clock())
-
-    return person
+def person(runtime, directory):
+    return People(runtime, directory=directory).by_key
 
 
 @pytest.fixture

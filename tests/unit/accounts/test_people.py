@@ -20,7 +20,7 @@ async def test_sign_in_gives_a_session_and_each_time_another_one(people, ada, pa
     (cookie, first), (_, second) = [
         await people.sign_in("ada", password, source=HERE) for _ in range(2)
     ]
-    assert await people.session(cookie) == first
+    assert await people.sessions.read(cookie) == first
     assert first.session_id != second.session_id
     assert await people.sign_in("ada", "wrong", source=HERE) == SignInRefused(RefusalReason.WRONG)
 
@@ -34,23 +34,23 @@ async def test_users_of_another_directory_are_known_by_their_sessions(runtime, a
 
     people = People(runtime, directory=Elsewhere(runtime))
     cookie, session = await people.sessions.issue(replace(ada, name="ida"), "acme")
-    assert await people.session(cookie) == session
+    assert await people.sessions.read(cookie) == session
     assert session.person.name == "ida"
 
 
 @pytest.mark.parametrize("cookie", [None, "", "made up"])
 async def test_without_a_valid_cookie_there_is_no_person(people, cookie):
-    assert await people.session(cookie) is None
+    assert await people.sessions.read(cookie) is None
 
 
 async def test_sign_out_ends_one_session_and_everywhere_ends_all(people, ada, password, runtime):
     made = [await people.sign_in("ada", password, source=HERE) for _ in range(3)]
-    await people.sign_out(made[0][1])
-    assert [await people.session(one) is None for one, _ in made] == [True, False, False]
-    assert await people.still_valid(made[1][1])
+    await people.sessions.end(made[0][1])
+    assert [await people.sessions.read(one) is None for one, _ in made] == [True, False, False]
+    assert await people.sessions.still_valid(made[1][1])
     await people.sign_out_everywhere(made[1][1])
-    assert [await people.session(one) is None for one, _ in made] == [True, True, True]
-    assert not await people.still_valid(made[1][1])
+    assert [await people.sessions.read(one) is None for one, _ in made] == [True, True, True]
+    assert not await people.sessions.still_valid(made[1][1])
     assert (runtime.registry.changes[-1].by, runtime.registry.changes[-1].user_change) == (
         "ada",
         "signed_out",
@@ -108,12 +108,12 @@ async def test_user_who_is_removed_here_is_out_there_within_a_second(workers, pa
     await accounts.add("ada", password, {"acme": ["viewer"]}, reason="new")
     key, _ = await accounts.issue_key("ada", reason="a script")
     cookie, session = await there.sign_in("ada", password, source=HERE)
-    assert await there.session(cookie) == session
+    assert await there.sessions.read(cookie) == session
     assert await there.by_key(key) == session.person
     await accounts.remove("ada", reason="left")
     there.directory._changes._steady.advance(1)  # both know it as the same clock
-    assert await there.session(cookie) is None
-    assert not await there.still_valid(session)
+    assert await there.sessions.read(cookie) is None
+    assert not await there.sessions.still_valid(session)
     assert await there.by_key(key) is None
     assert await there.sign_in("ada", password, source=HERE) == SignInRefused(RefusalReason.WRONG)
 
@@ -123,11 +123,11 @@ async def test_sign_out_here_ends_the_session_there_at_once(workers, password):
     await here.accounts("root").add("ada", password, {"acme": ["viewer"]}, reason="new")
     cookie, session = await here.sign_in("ada", password, source=HERE)
     other, _ = await here.sign_in("ada", password, source=HERE)
-    assert await there.session(cookie) == session, "no key has to be shared for that"
-    await here.sign_out(session)
-    assert await there.session(cookie) is None
-    assert not await there.still_valid(session)
-    assert await there.session(other) is not None
+    assert await there.sessions.read(cookie) == session, "no key has to be shared for that"
+    await here.sessions.end(session)
+    assert await there.sessions.read(cookie) is None
+    assert not await there.sessions.still_valid(session)
+    assert await there.sessions.read(other) is not None
 
 
 async def test_new_password_here_ends_sessions_there_at_once(workers, password):
@@ -135,9 +135,9 @@ async def test_new_password_here_ends_sessions_there_at_once(workers, password):
     accounts = here.accounts("root")
     await accounts.add("Ada", password, {"acme": ["viewer"]}, reason="new")
     cookie, _ = await there.sign_in("ada", password, source=HERE)
-    assert await there.session(cookie) is not None
+    assert await there.sessions.read(cookie) is not None
     await accounts.set_password("ADA", "another password", reason="leaked")
-    assert await there.session(cookie) is None
+    assert await there.sessions.read(cookie) is None
 
 
 async def test_key_that_is_issued_here_is_good_there_at_once(workers, password):

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from counterseal.accounts import RefusalReason, SignIn, SignInRefused
+from counterseal.accounts import People, RefusalReason, SignInRefused
 from counterseal.accounts.users import BusyError, Passwords
 from counterseal.errors import StoreError
 from counterseal.operations.operator import ALL_TENANTS
@@ -17,7 +17,7 @@ HERE = "192.0.2.7"
 
 @pytest.fixture
 def door(runtime, directory, passwords, steady):
-    return SignIn(runtime, directory, passwords=passwords, steady=steady)
+    return People(runtime, directory=directory, passwords=passwords, steady=steady)
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ async def test_outdated_hash_is_made_anew_and_ends_no_session(
     runtime, directory, ada, password, passwords
 ):
     stronger = Passwords(time_cost=2, memory_kib=8)
-    door = SignIn(runtime, directory, passwords=stronger)
+    door = People(runtime, directory=directory, passwords=stronger)
     found = await door.attempt("ada", password, source=HERE)
     assert isinstance(found, User)
     assert found.hash != ada.hash

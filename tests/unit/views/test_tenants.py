@@ -17,17 +17,15 @@ OPERATOR = ("operator", "approver")
 class Kept:
     """A quarantine that holds one name, for one tenant."""
 
-    class Held:
-        name, server, tool, why, definition, pinned = "zeta_tool", "s", "t", "new", "h", ""
-
-        def record(self):
-            return dict.fromkeys(QuarantineRow.model_fields, "") | {"name": self.name}
+    held = QuarantineRow(
+        name="zeta_tool", server="s", tool="t", why="new", definition="h", pinned=""
+    )
 
     def __init__(self):
         self.decided = []
 
     def list(self, tenant=None):
-        return [self.Held()] if tenant == "zeta" else []
+        return [self.held] if tenant == "zeta" else []
 
     def changes(self, name, tenant=None):
         return []

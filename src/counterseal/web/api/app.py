@@ -6,7 +6,7 @@ The site passes every request under `/v1` to it, with the full path.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
@@ -29,27 +28,25 @@ from counterseal.keys import derived_key
 from counterseal.runtime import Runtime
 from counterseal.views import TenantView
 from counterseal.views.call_page import ObservationRow, ProblemBody
-from counterseal.web.api import approvals, calls, record, tools
-from counterseal.web.api.dependencies import ForPeople, ForPeopleAndAgents
+from counterseal.web.api import approvals, audit, calls, me, metrics, tools
+from counterseal.web.api.dependencies import person_view
 from counterseal.web.api.middleware import (
     DOCUMENT,
     ApiState,
     CallerIdentity,
-    CallerLimits,
     JsonBodies,
     ProblemResponses,
-    QueryParameters,
     ReadResponses,
     RequestContexts,
 )
-from counterseal.web.api.problems import PROBLEMS, RequestProblemError
 from counterseal.web.api.submit import CALLS, Submission, Submissions
 from counterseal.web.identity import Access, Verifier
 from counterseal.web.middleware import RequestLimits
+from counterseal.web.problems import PROBLEMS, RequestProblemError
 
 _BODY_SECONDS: Final = 20.0
 """Seconds within which a body has to arrive."""
-_SUBJECTS: Final = (calls, approvals, tools, record)
+_SUBJECTS: Final = (calls, approvals, tools, audit, metrics, me)
 _DESCRIBED: Final = [
     route for subject in _SUBJECTS for route in subject.router.routes if isinstance(route, APIRoute)
 ]
@@ -93,8 +90,6 @@ def api_app(
         Middleware(ReadResponses),
         Middleware(ProblemResponses),
         identity,
-        Middleware(CallerLimits, limits=limits),
-        Middleware(QueryParameters),
         Middleware(JsonBodies, seconds=body_seconds, lenient=(CALLS,)),
     ]
     own = [
@@ -104,18 +99,32 @@ def api_app(
     return _application(own, middleware), submissions
 
 
-async def _show_document(_: Request) -> Response:
-    return Response(_document_json(), media_type="application/json")
-
-
 @cache
 def _document_json() -> bytes:
     return to_json(api_document())
 
 
+async def _show_document(_: Request) -> Response:
+    return Response(_document_json(), media_type="application/json")
+
+
 def _application(own: Sequence[Route], middleware: Sequence[Middleware]) -> FastAPI:
     async def no_route(request: Request, error: Exception) -> Response:
-        return _no_route(request, error, (*own, *_DESCRIBED))
+        """Answer a request that no route takes: OPTIONS, another method, or an unknown path."""
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        allowed = _allowed_methods((*own, *_DESCRIBED), request.scope["path"])
+        if allowed and request.method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": allowed})
+        if allowed and status in (404, 405):
+            detail = f"Allowed methods: {allowed}."
+            raise RequestProblemError("method-not-allowed", detail, headers={"Allow": allowed})
+        if status == 400:
+            raise RequestProblemError("malformed-json", "The body can't be read.", where="body")
+        raise RequestProblemError("not-found", "There is nothing at this path.")
+
+    async def leave(_: Request, error: Exception) -> Response:
+        """Leave an exception that FastAPI would answer itself to `ProblemResponses`."""
+        raise error
 
     app = FastAPI(
         docs_url=None,  # these pages would load scripts from another site
@@ -125,30 +134,11 @@ def _application(own: Sequence[Route], middleware: Sequence[Middleware]) -> Fast
         generate_unique_id_function=lambda route: route.name,
         routes=list(own),
         middleware=list(middleware),
-        exception_handlers={HTTPException: no_route, RequestValidationError: _raise},
+        exception_handlers={HTTPException: no_route, RequestValidationError: leave},
     )
     for subject in _SUBJECTS:
         app.include_router(subject.router)
     return app
-
-
-async def _raise(_: Request, error: Exception) -> Response:
-    """Leave an exception that FastAPI would answer itself to `ProblemResponses`."""
-    raise error
-
-
-def _no_route(request: Request, error: Exception, routes: Sequence[Route]) -> Response:
-    """Answer a request that no route takes: OPTIONS, another method, or an unknown path."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    allowed = _allowed_methods(routes, request.scope["path"])
-    if allowed and request.method == "OPTIONS":
-        return Response(status_code=204, headers={"Allow": allowed})
-    if allowed and status in (404, 405):
-        detail = f"Allowed methods: {allowed}."
-        raise RequestProblemError("method-not-allowed", detail, headers={"Allow": allowed})
-    if status == 400:
-        raise RequestProblemError("malformed-json", "The body can't be read.", where="body")
-    raise RequestProblemError("not-found", "There is nothing at this path.")
 
 
 def _allowed_methods(routes: Sequence[Route], path: str) -> str:
@@ -237,42 +227,43 @@ def api_document() -> dict[str, Any]:
     app = _application((), ())
     described = get_openapi(title="Counterseal", version="1", description=_ABOUT, routes=app.routes)
     parts = described["components"]
-    parts["schemas"] |= _schemas(ProblemBody, ObservationRow, Submission)
+    _, more = models_json_schema(
+        [
+            (ProblemBody, "serialization"),
+            (ObservationRow, "serialization"),
+            (Submission, "validation"),
+        ],
+        ref_template="#/components/schemas/{model}",
+    )
+    parts["schemas"] |= more["$defs"]
     for name in ("HTTPValidationError", "ValidationError"):
         parts["schemas"].pop(name, None)
     parts["securitySchemes"] = _SCHEMES
     parts["headers"] = _HEADERS
-    parts["responses"] = {f"Problem{status}": _problem(status) for status in sorted(_TITLES)}
-    for route, method, operation in _operations(described["paths"]):
-        _complete(operation, method, _security(route, method))
+    schema = {"$ref": "#/components/schemas/ProblemBody"}
+    parts["responses"] = {
+        f"Problem{status}": {
+            "description": _TITLES[status],
+            "headers": {**_ID, **_MORE.get(status, {})},
+            "content": {"application/problem+json": {"schema": schema}},
+        }
+        for status in sorted(_TITLES)
+    }
+    for route in _DESCRIBED:
+        for method in route.methods or ():
+            _complete(described["paths"][route.path_format][method.lower()], route, method)
     described["paths"]["/v1/calls"]["post"] = _submission()
     _link(described["paths"])
     return described
 
 
-def _operations(paths: Mapping[str, Any]) -> Iterator[tuple[APIRoute, str, dict[str, Any]]]:
-    for route in _DESCRIBED:
-        for method in route.methods or ():
-            yield route, method, paths[route.path_format][method.lower()]
-
-
-def _security(route: APIRoute, method: str) -> list[Mapping[str, Any]]:
-    session: Mapping[str, Any] = {"session": []} | ({} if method == "GET" else {"csrf": []})
-    asked = {one.call for one in route.dependant.dependencies}
-    people = _call_of(ForPeople) in asked and _call_of(ForPeopleAndAgents) not in asked
-    return [_PERSON, session] if people else [_AGENT, _PERSON, session]
-
-
-def _call_of(annotated: Any) -> Any:
-    return annotated.__metadata__[0].dependency
-
-
-def _complete(operation: dict[str, Any], method: str, security: list[Mapping[str, Any]]) -> None:
+def _complete(operation: dict[str, Any], route: APIRoute, method: str) -> None:
     """Add the security, the problems, and the headers of every response."""
-    operation["security"] = security
+    session: Mapping[str, Any] = {"session": []} | ({} if method == "GET" else {"csrf": []})
+    people = any(one.call is person_view for one in route.dependant.dependencies)
+    operation["security"] = [*([] if people else [_AGENT]), _PERSON, session]
     responses = operation["responses"]
-    for status in [one for one in responses if one == "422"]:
-        del responses[status]
+    responses.pop("422", None)
     for response in responses.values():
         response["headers"] = dict(_ID)
         if method == "GET":
@@ -290,22 +281,6 @@ def _complete(operation: dict[str, Any], method: str, security: list[Mapping[str
 def _add_problems(responses: dict[str, Any], statuses: tuple[int, ...]) -> None:
     for status in sorted(set(statuses)):
         responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
-
-
-def _problem(status: int) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/ProblemBody"}
-    return {
-        "description": _TITLES[status],
-        "headers": {**_ID, **_MORE.get(status, {})},
-        "content": {"application/problem+json": {"schema": schema}},
-    }
-
-
-def _schemas(*models: type[BaseModel]) -> dict[str, Any]:
-    modes: Any = [(one, "validation" if one is Submission else "serialization") for one in models]
-    _, made = models_json_schema(modes, ref_template="#/components/schemas/{model}")
-    found: dict[str, Any] = made["$defs"]
-    return found
 
 
 # --- calls ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from counterseal.views.approvals import ApprovalPage, ApprovalRow
 from counterseal.views.attention import AttentionRow
 from counterseal.views.base import JsonObject, Page
 from counterseal.web.api.dependencies import (
-    CallerView,
+    Caller,
     Context,
     Cursor,
     Filter,
@@ -23,8 +23,8 @@ from counterseal.web.api.dependencies import (
     open_cursor,
     sign_cursor,
 )
-from counterseal.web.api.problems import RequestBody
 from counterseal.web.api.submit import MAX_WAIT
+from counterseal.web.problems import RequestBody
 
 router = APIRouter()
 
@@ -67,32 +67,28 @@ async def list_approvals(
 
 
 @router.get("/v1/approvals/{approval_id}", tags=["approvals"])
-async def show_approval(caller: ForPeopleAndAgents, approval_id: str) -> ApprovalPage | ApprovalRow:
+async def show_approval(
+    view: ForPeopleAndAgents, caller: Caller, approval_id: str
+) -> ApprovalPage | ApprovalRow:
     """Show a request in full; to the agent that made the call, in short."""
-    if caller.is_agent:
-        return await _own_row(caller, approval_id)
-    return await caller.view.approvals.page(approval_id)
+    if caller.principal is None:
+        return await view.approvals.page(approval_id)
+    row = await view.approvals.row(approval_id)
+    caller.must_own("approval", row.agent, row.user)
+    return row
 
 
 @router.get("/v1/approvals/{approval_id}/wait", tags=["approvals"])
 async def wait_for_approval(
-    caller: ForPeopleAndAgents,
+    view: ForPeopleAndAgents,
+    caller: Caller,
     approval_id: str,
     seconds: Annotated[float, Query(ge=0, le=MAX_WAIT)] = 10.0,
 ) -> ApprovalPage | ApprovalRow:
     """Show a request as soon as it is decided, or when the time is over."""
-    if caller.is_agent:
-        await _own_row(caller, approval_id)  # an agent must not wait for another agent's request
-        await caller.view.approvals.wait(approval_id, seconds)
-        return await _own_row(caller, approval_id)
-    packet = await caller.view.approvals.wait(approval_id, seconds)
-    return caller.view.approvals.page_of(packet)
-
-
-async def _own_row(caller: CallerView, approval_id: str) -> ApprovalRow:
-    row = await caller.view.approvals.row(approval_id)
-    caller.must_own("approval", row.agent, row.user)
-    return row
+    await show_approval(view, caller, approval_id)  # agents don't wait for others' requests
+    await view.approvals.wait(approval_id, seconds)
+    return await show_approval(view, caller, approval_id)
 
 
 @router.post("/v1/approvals/{approval_id}/decision", tags=["approvals"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -18,7 +17,8 @@ from counterseal.views.calls import BudgetRow, CallSearch, RunPage, RunRow
 from counterseal.views.metrics import METRICS
 from counterseal.views.record import EventRow
 from counterseal.web.api.dependencies import (
-    CallerView,
+    Caller,
+    Context,
     Cursor,
     Filter,
     ForPeople,
@@ -29,8 +29,8 @@ from counterseal.web.api.dependencies import (
     seconds,
     sign_cursor,
 )
-from counterseal.web.api.problems import RequestProblemError
 from counterseal.web.api.submit import observation_json
+from counterseal.web.problems import RequestProblemError
 
 router = APIRouter()
 
@@ -43,7 +43,9 @@ Part = Literal["numerator", "denominator", "rest"]
 
 @router.get("/v1/calls", tags=["calls"])
 async def search_calls(
-    caller: ForPeopleAndAgents,
+    view: ForPeopleAndAgents,
+    caller: Caller,
+    context: Context,
     tool: Filter = None,
     version: Filter = None,
     agent: Filter = None,
@@ -68,13 +70,16 @@ async def search_calls(
     limit: Limit = 50,
 ) -> Page[CallRow]:
     """List calls, newest first. An agent sees its own calls."""
-    if caller.is_agent and metric is not None:
+    if caller.principal is not None and metric is not None:
         raise RequestProblemError("people-only", "metric: agents cannot read metrics.")
+    limited = caller.limited(agent, user)
+    if limited is None:
+        return Page[CallRow](items=[], next=None)
     search = CallSearch(
         tool=tool,
         version=version,
-        agent=agent,
-        user=user,
+        agent=limited[0],
+        user=limited[1],
         run=run,
         external_ref=external_ref,
         caller_call_id=caller_call_id,
@@ -86,14 +91,10 @@ async def search_calls(
         part=part,
         since=seconds(since),
         until=seconds(until),
-        cursor=open_cursor(caller.context, "calls", cursor),
+        cursor=open_cursor(context, "calls", cursor),
         limit=limit,
     )
-    if caller.is_agent:
-        if caller.excludes(agent, user):
-            return Page[CallRow](items=[], next=None)
-        search = replace(search, agent=caller.agent, user=caller.user or user)
-    return sign_cursor(caller.context, "calls", await caller.view.calls.search(search))
+    return sign_cursor(context, "calls", await view.calls.search(search))
 
 
 @router.get("/v1/calls/{call_id:path}/events", tags=["calls"])
@@ -109,22 +110,24 @@ async def show_arguments(view: ForPeople, call_id: str) -> ArgumentsRow:
 
 
 @router.get("/v1/calls/{call_id:path}", tags=["calls"])
-async def show_call(caller: ForPeopleAndAgents, call_id: str) -> CallPage:
+async def show_call(view: ForPeopleAndAgents, caller: Caller, call_id: str) -> CallPage:
     """Show everything on record about a call; to an agent, without gates, votes and events.
 
     `call_id` is Counterseal's id or the caller's own. If several calls have the caller's id, the
     problem ambiguous-id lists them.
     """
-    page = await caller.view.calls.page(call_id, caller.owner)
+    page = await view.calls.page(call_id, caller.owner)
     caller.must_own("call", page.call.agent, page.call.user)
-    if caller.is_agent:
+    if caller.principal is not None:
         return page.model_copy(update={"gates": [], "votes": [], "events": []})
     return page
 
 
 @router.get("/v1/observations", tags=["calls"], response_model=KeptObservation)
 async def find_observation(
-    caller: ForPeopleAndAgents,
+    view: ForPeopleAndAgents,
+    caller: Caller,
+    context: Context,
     call_id: Filter = None,
     key: Annotated[
         str | None,
@@ -138,14 +141,12 @@ async def find_observation(
     if (call_id is None) == (key is None):
         detail = "Pass either call_id or key."
         raise RequestProblemError("invalid-request", detail, param="/call_id", where="query")
-    record = await caller.view.calls.observation(
-        call_id=call_id, key=key, tool=tool, owner=caller.owner
-    )
-    if caller.is_agent:
-        first = (await caller.view.calls.events(record["tool_identity"]["call_id"]))[0]
+    record = await view.calls.observation(call_id=call_id, key=key, tool=tool, owner=caller.owner)
+    if caller.principal is not None:
+        first = (await view.calls.events(record["tool_identity"]["call_id"]))[0]
         caller.must_own("observation", first.agent, first.user)
     # Sent as it was kept: a row would write its timestamp in another form.
-    shown = observation_json(record, record["text"], caller.context.state.public)
+    shown = observation_json(record, record["text"], context.state.public)
     content = to_json(shown, inf_nan_mode="null", fallback=json_default)
     return Response(content, media_type="application/json")
 
@@ -155,42 +156,42 @@ async def find_observation(
 
 @router.get("/v1/runs", tags=["runs"])
 async def list_runs(
-    caller: ForPeopleAndAgents,
+    view: ForPeopleAndAgents,
+    caller: Caller,
+    context: Context,
     agent: Filter = None,
     user: Filter = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Page[RunRow]:
     """List runs with answered calls, latest first. An agent sees the runs of its own calls."""
-    if caller.is_agent:
-        if caller.excludes(agent, user):
-            return Page[RunRow](items=[], next=None)
-        agent, user = caller.agent, caller.user or user
-    position = open_cursor(caller.context, "runs", cursor)
-    page = await caller.view.runs.search(agent=agent, user=user, limit=limit, cursor=position)
-    return sign_cursor(caller.context, "runs", page)
+    limited = caller.limited(agent, user)
+    if limited is None:
+        return Page[RunRow](items=[], next=None)
+    agent, user = limited
+    position = open_cursor(context, "runs", cursor)
+    page = await view.runs.search(agent=agent, user=user, limit=limit, cursor=position)
+    return sign_cursor(context, "runs", page)
 
 
 @router.get("/v1/runs/{run_id:path}", tags=["runs"])
-async def show_run(caller: ForPeopleAndAgents, run_id: str) -> RunPage:
+async def show_run(
+    view: ForPeopleAndAgents, caller: Caller, context: Context, run_id: str
+) -> RunPage:
     """Show a run: its settings, what it has spent, its state, and its latest calls.
 
     An agent sees the runs that it has made calls in, with its own calls.
     """
-    page = await caller.view.runs.page(run_id)
-    if caller.is_agent:
-        page = await _own_part(caller, page)
+    page = await view.runs.page(run_id)
+    if caller.owner is not None:
+        agent, user = caller.owner
+        calls = await view.calls.search(CallSearch(run=run_id, agent=agent, user=user))
+        if not calls.items:
+            raise NotFoundError("run")
+        budgets = [row for row in page.budgets if row.of == "run"]
+        page = page.model_copy(update={"calls": calls, "budgets": budgets, "state": []})
     # The cursor continues in the calls of this run: /v1/calls?run=…&cursor=…
-    return page.model_copy(update={"calls": sign_cursor(caller.context, "calls", page.calls)})
-
-
-async def _own_part(caller: CallerView, run: RunPage) -> RunPage:
-    search = CallSearch(run=run.run_id, agent=caller.agent, user=caller.user)
-    calls = await caller.view.calls.search(search)
-    if not calls.items:
-        raise NotFoundError("run")
-    budgets = [row for row in run.budgets if row.of == "run"]
-    return run.model_copy(update={"calls": calls, "budgets": budgets, "state": []})
+    return page.model_copy(update={"calls": sign_cursor(context, "calls", page.calls)})
 
 
 @router.get("/v1/budgets", tags=["runs"])

@@ -13,18 +13,10 @@ from fastapi.routing import APIRoute
 from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 from starlette.requests import Request
 
-from counterseal.accounts import Person, Role
-from counterseal.operations.auditor import Owner
 from counterseal.views import TenantView
-from counterseal.views.base import NotFoundError, Page, cursor_error
-from counterseal.web.api.middleware import (
-    AgentCaller,
-    ApiCaller,
-    PersonCaller,
-    RequestContext,
-    context_of,
-)
-from counterseal.web.api.problems import RequestProblemError, refuse_unknown_parameters
+from counterseal.views.base import Page, cursor_error
+from counterseal.web.api.middleware import ApiCaller, RequestContext, context_of
+from counterseal.web.problems import RequestProblemError, check_parameters
 
 R = TypeVar("R")
 
@@ -32,7 +24,6 @@ R = TypeVar("R")
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _MAX_TIME = 9e10
-NO_CREDENTIAL: Final = "Send an API key, a token or a personal key as `Authorization: Bearer …`."
 
 
 def _check_moment(value: object) -> object:
@@ -72,76 +63,42 @@ Reason = Annotated[
 # --- views ----------------------------------------------------------------------------------------
 
 
-class CallerView:
-    """The view of a person or an agent. An agent sees only what it has done itself."""
-
-    def __init__(self, context: RequestContext, caller: ApiCaller) -> None:
-        self.context = context
-        self.caller = caller
-        self.agent = caller.principal.agent if isinstance(caller, AgentCaller) else None
-        self.user = caller.principal.user if isinstance(caller, AgentCaller) else None
-        """The agent's user; an agent without one sees all of its own calls."""
-        person = caller.person if isinstance(caller, PersonCaller) else _viewer(caller)
-        self.view = context.state.view_for(person)
-
-    @property
-    def is_agent(self) -> bool:
-        return self.agent is not None
-
-    @property
-    def owner(self) -> Owner | None:
-        """The agent whose calls the caller may see, and its user; None: all calls of the tenant."""
-        return None if self.agent is None else (self.agent, self.user)
-
-    def must_own(self, kind: str, agent: str | None, user: str | None) -> None:
-        """Raise NotFoundError if the caller is an agent and the object is not its own."""
-        if self.agent is None:
-            return
-        if agent != self.agent or self.user not in (None, user):
-            raise NotFoundError(kind)
-
-    def excludes(self, agent: str | None, user: str | None) -> bool:
-        """Return whether these filters match nothing that the caller may see."""
-        if self.agent is None:
-            return False
-        return agent not in (None, self.agent) or (
-            self.user is not None and user not in (None, self.user)
-        )
-
-
-def _viewer(caller: AgentCaller) -> Person:
-    """Return an agent as a person with the role viewer."""
-    principal = caller.principal
-    roles = frozenset({Role.VIEWER.value})
-    return Person(name=principal.agent, tenant=principal.tenant, roles=roles)
-
-
 async def _context(request: Request) -> RequestContext:
     if request.query_params:
         route: APIRoute = request.scope["route"]
         allowed = [parameter.alias for parameter in route.dependant.query_params]
-        refuse_unknown_parameters(request.query_params, allowed)
+        check_parameters(request.query_params, allowed)
     return context_of(request.scope)
 
 
 Context = Annotated[RequestContext, Depends(_context)]
 
 
-async def _caller_view(context: Context) -> CallerView:
+async def _caller(context: Context) -> ApiCaller:
     if context.caller is None:
-        raise RequestProblemError("unauthenticated", NO_CREDENTIAL)
-    return CallerView(context, context.caller)
+        detail = "Send an API key, a token or a personal key as `Authorization: Bearer …`."
+        raise RequestProblemError("unauthenticated", detail)
+    return context.caller
 
 
-async def _person_view(context: Context) -> TenantView:
-    if not isinstance(context.caller, PersonCaller):
+Caller = Annotated[ApiCaller, Depends(_caller)]
+
+
+async def _any_view(context: Context, caller: Caller) -> TenantView:
+    return context.state.view_for(caller.person)
+
+
+async def person_view(context: Context, caller: Caller) -> TenantView:
+    """Return the view of a person. Agents are refused."""
+    if caller.principal is not None:
         detail = "Agents cannot use this. Sign in, or use a personal key."
         raise RequestProblemError("people-only", detail)
-    return context.state.view_for(context.caller.person)
+    return context.state.view_for(caller.person)
 
 
-ForPeopleAndAgents = Annotated[CallerView, Depends(_caller_view)]
-ForPeople = Annotated[TenantView, Depends(_person_view)]
+ForPeopleAndAgents = Annotated[TenantView, Depends(_any_view)]
+"""The view of a person, or of an agent; the route limits that to what the agent has done itself."""
+ForPeople = Annotated[TenantView, Depends(person_view)]
 
 
 # --- cursors --------------------------------------------------------------------------------------
@@ -176,6 +133,6 @@ def open_cursor(context: RequestContext, subject: str, cursor: str | None) -> st
 
 
 def _mac(context: RequestContext, subject: str, position: bytes) -> bytes:
-    tenant = "" if context.caller is None else context.caller.tenant
+    tenant = "" if context.caller is None else context.caller.person.tenant
     about = f"{tenant}\0{subject}\0".encode()
     return hmac.digest(context.state.cursor_key, about + position, "sha256")[:_MAC_BYTES]

@@ -4,7 +4,7 @@
 scope. `ReadResponses` answers HEAD and `If-None-Match`, `ProblemResponses` every exception with a
 problem. `CallerIdentity` finds out who sends a request: an agent's credential makes calls and reads
 its own, a person's session or personal key reads and decides, and the two never mix.
-`CallerLimits`, `QueryParameters` and `JsonBodies` bound what a caller may send.
+It limits how often a caller may send requests; `JsonBodies` bounds what it may send.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from random import getrandbits
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl
 
 import jiter
 from starlette.datastructures import MutableHeaders
@@ -24,14 +23,14 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from counterseal.accounts import People, Person, Session, check_csrf
-from counterseal.canonical import pointer
+from counterseal.accounts import People, Person, Role, Session, check_csrf
 from counterseal.errors import StoreError
 from counterseal.gateway.catalogue import Catalogue
+from counterseal.operations.auditor import Owner
 from counterseal.proposal import Principal
 from counterseal.registry.identities import PERSON_MARK
 from counterseal.views import TenantView
-from counterseal.web.api.problems import MEDIA_TYPE, RequestProblemError, problem_of
+from counterseal.views.base import NotFoundError
 from counterseal.web.identity import (
     CANNOT_CHECK,
     Access,
@@ -41,12 +40,8 @@ from counterseal.web.identity import (
     same_origin,
     session_cookie,
 )
-from counterseal.web.middleware import (
-    BodyTooLargeError,
-    HttpMiddleware,
-    RequestLimits,
-    read_body,
-)
+from counterseal.web.middleware import HttpMiddleware, RequestLimits, read_body
+from counterseal.web.problems import MEDIA_TYPE, RequestProblemError, problem_of
 
 _log = logging.getLogger("counterseal.gateway")
 
@@ -68,30 +63,36 @@ class ApiState:
     """Our URL, without a slash at its end."""
 
 
-class AgentCaller(NamedTuple):
-    """A caller that makes calls, and sees its own."""
+class ApiCaller(NamedTuple):
+    """The sender of a request: an agent, which makes calls and sees its own, or a person.
 
-    principal: Principal
+    An agent has a principal. What it may read, it reads as a viewer of its tenant.
+    """
+
     credential: str
     """Identifies the credential without revealing it."""
-
-    @property
-    def tenant(self) -> str:
-        return self.principal.tenant
-
-
-class PersonCaller(NamedTuple):
-    """A caller that looks and decides: a person by a session or a personal key."""
-
     person: Person
-    credential: str
+    principal: Principal | None = None
 
     @property
-    def tenant(self) -> str:
-        return self.person.tenant
+    def owner(self) -> Owner | None:
+        """The agent whose calls the caller may see, and its user; None: all calls of the tenant.
 
+        An agent without a user sees all of its own calls.
+        """
+        return None if self.principal is None else (self.principal.agent, self.principal.user)
 
-ApiCaller = AgentCaller | PersonCaller
+    def must_own(self, kind: str, agent: str | None, user: str | None) -> None:
+        """Raise NotFoundError if the caller is an agent and the object is not its own."""
+        if self.owner is not None and (agent != self.owner[0] or self.owner[1] not in (None, user)):
+            raise NotFoundError(kind)
+
+    def limited(self, agent: str | None, user: str | None) -> tuple[str | None, str | None] | None:
+        """Return these filters, limited to what the caller may see; None: they match nothing."""
+        own, bound = self.owner or (agent, None)
+        if agent not in (None, own) or (bound is not None and user not in (None, bound)):
+            return None
+        return own, bound or user
 
 
 @dataclass(slots=True, kw_only=True)
@@ -255,7 +256,7 @@ _MISSING: Final = (
 
 
 class CallerIdentity(HttpMiddleware):
-    """Finds out who sends a request, and refuses unknown callers.
+    """Finds out who sends a request, refuses unknown callers, and limits how often others send.
 
     A request with an `Authorization` header is judged by that header alone, whatever cookie comes
     with it. Requests without a valid credential are counted by address, so that keys can't be
@@ -294,6 +295,9 @@ class CallerIdentity(HttpMiddleware):
                 if problem.code == "unauthenticated":
                     self._limits.count_address(address)
                 raise
+            left = self._limits.count_credential(context.caller.credential)
+            if left is not None:
+                context.extra["RateLimit"] = left
         await self._app(scope, receive, send)
 
     async def _identify(self, connection: HTTPConnection, context: RequestContext) -> ApiCaller:
@@ -303,15 +307,18 @@ class CallerIdentity(HttpMiddleware):
             if authorization is not None:
                 return await self._by_header(authorization)
             secret = session_cookie(connection, https=self._https)
-            session = await self._people.session(secret)
+            session = await self._people.sessions.read(secret)
         except (CannotVerifyError, StoreError):
             retry = {"Retry-After": "10"}
             raise RequestProblemError("unavailable", CANNOT_CHECK, headers=retry) from None
         if session is None:
-            return self._without_credential(context.headers)
+            # Anonymous callers are accepted where that is allowed, but not another site's page.
+            if self._anonymous is not None and same_origin(context.headers, self._origins):
+                return self._agent(self._anonymous)
+            raise _unauthenticated(_MISSING, sent=False)
         if context.method not in _SAFE_METHODS:
             self._refuse_forged(session, context.headers)
-        return PersonCaller(session.person, f"session:{session.session_id}")
+        return ApiCaller(f"session:{session.session_id}", session.person)
 
     async def _by_header(self, authorization: str) -> ApiCaller:
         scheme, _, token = authorization.partition(" ")
@@ -321,13 +328,13 @@ class CallerIdentity(HttpMiddleware):
             person = await self._people.by_key(token)
             if person is None:
                 raise _unauthenticated(_NOT_VALID)
-            return PersonCaller(person, f"person:{person.tenant}:{person.name}")
+            return ApiCaller(f"person:{person.tenant}:{person.name}", person)
         identity = await self._verifier.verify_token(token)
         if identity is None:
             raise _unauthenticated(_NOT_VALID)
         return self._agent(identity)
 
-    def _agent(self, identity: VerifiedIdentity) -> AgentCaller:
+    def _agent(self, identity: VerifiedIdentity) -> ApiCaller:
         if not self._required_scopes.issubset(identity.scopes):
             needed = " ".join(sorted(self._required_scopes))
             challenge = f'{_REALM}, error="insufficient_scope", scope="{needed}"'
@@ -335,13 +342,9 @@ class CallerIdentity(HttpMiddleware):
             raise RequestProblemError(
                 "scope-required", detail, headers={"WWW-Authenticate": challenge}
             )
-        return AgentCaller(identity.principal, identity.token)
-
-    def _without_credential(self, headers: Mapping[str, str]) -> ApiCaller:
-        """Return the anonymous caller where that is allowed, but not for another site's page."""
-        if self._anonymous is not None and same_origin(headers, self._origins):
-            return self._agent(self._anonymous)
-        raise _unauthenticated(_MISSING, sent=False)
+        principal, roles = identity.principal, frozenset({Role.VIEWER.value})
+        viewer = Person(name=principal.agent, tenant=principal.tenant, roles=roles)
+        return ApiCaller(identity.token, viewer, principal)
 
     def _refuse_forged(self, session: Session, headers: Mapping[str, str]) -> None:
         if not same_origin(headers, self._origins):
@@ -357,44 +360,10 @@ def _unauthenticated(detail: str, *, sent: bool = True) -> RequestProblemError:
     return RequestProblemError("unauthenticated", detail, headers={"WWW-Authenticate": challenge})
 
 
-class CallerLimits(HttpMiddleware):
-    """Limits how often a credential may send requests, and tells the caller what is left."""
-
-    def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
-        super().__init__(app)
-        self._limits = limits
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        context = context_of(scope)
-        if context.caller is not None:
-            left = self._limits.count_credential(context.caller.credential)
-            if left is not None:
-                context.extra["RateLimit"] = left
-        await self._app(scope, receive, send)
-
-
-# --- parameters and bodies ------------------------------------------------------------------------
+# --- bodies ---------------------------------------------------------------------------------------
 
 MAX_BYTES: Final = 1024 * 1024
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-_REPEATABLE: Final = ("type",)
-"""Query parameters that may be given several times."""
-
-
-class QueryParameters(HttpMiddleware):
-    """Refuses a parameter that is given twice: each reader on the way could take another one."""
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if b"&" in scope["query_string"]:
-            query = scope["query_string"].decode("latin-1")
-            names = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
-            for name in names:
-                if name not in _REPEATABLE and names.count(name) > 1:
-                    detail = f'Parameter "{name[:100]}" is given twice. Send it once.'
-                    raise RequestProblemError(
-                        "invalid-request", detail, param=pointer(name[:100]), where="query"
-                    )
-        await self._app(scope, receive, send)
 
 
 class JsonBodies(HttpMiddleware):
@@ -414,7 +383,7 @@ class JsonBodies(HttpMiddleware):
             await self._app(scope, receive, send)
             return
         headers = context_of(scope).headers
-        body = await self._read(scope, receive)
+        body = await read_body(Request(scope, receive), MAX_BYTES, self._seconds)
         if body and not _is_json(headers.get("content-type", "")):
             detail = "Content-Type must be application/json, in UTF-8."
             raise RequestProblemError(
@@ -435,17 +404,6 @@ class JsonBodies(HttpMiddleware):
             return message
 
         await self._app(scope, receive_again, send)
-
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        close = {"Connection": "close"}
-        try:
-            return await read_body(Request(scope, receive), MAX_BYTES, self._seconds)
-        except BodyTooLargeError:
-            detail = f"The body must be at most {MAX_BYTES:,} bytes."
-            raise RequestProblemError("too-large", detail, headers=close) from None
-        except TimeoutError:
-            detail = f"The body did not arrive within {self._seconds:g} s."
-            raise RequestProblemError("request-timeout", detail, headers=close) from None
 
 
 def _is_json(media_type: str) -> bool:

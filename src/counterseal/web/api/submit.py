@@ -10,11 +10,11 @@ with 202, and the response says where its approval is.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import Annotated, Any, Final
 
@@ -25,7 +25,7 @@ from starlette.responses import Response
 
 from counterseal.canonical import json_default
 from counterseal.codes import Code
-from counterseal.gateway.calls import awaits_approval
+from counterseal.gateway.calls import RunningCalls, awaits_approval
 from counterseal.observation import Observation
 from counterseal.observation.render import sentence_for
 from counterseal.operations.approver import ApprovalError
@@ -33,21 +33,15 @@ from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
 from counterseal.views.base import JsonObject
 from counterseal.views.call_page import FieldProblem, without_decisions
-from counterseal.web.api.middleware import (
-    AgentCaller,
-    ApiCaller,
-    context_of,
-    malformed_json,
-    strict_json,
-)
-from counterseal.web.api.problems import (
+from counterseal.web.api.middleware import context_of, malformed_json, strict_json
+from counterseal.web.problems import (
     MEDIA_TYPE,
     WHOLE,
     RequestBody,
     RequestProblemError,
+    check_parameters,
     invalid_request,
     problem_body,
-    refuse_unknown_parameters,
 )
 
 CALLS: Final = "/v1/calls"
@@ -109,35 +103,26 @@ class Submissions:
     def __init__(self, runtime: Runtime, public: str) -> None:
         self._runtime = runtime
         self._public = public
-        self.running = 0
-        """How many calls are being carried out."""
-        self._ended = asyncio.Event()
+        self.running = RunningCalls()
 
     async def endpoint(self, request: Request) -> Response:
         """Answer `POST /v1/calls`. Raises RequestProblemError for a request that is no call."""
-        refuse_unknown_parameters(request.query_params, ())
+        check_parameters(request.query_params, ())
         context = context_of(request.scope)
-        principal = _principal(context.caller)
+        principal = None if context.caller is None else context.caller.principal
+        if principal is None:
+            detail = "Only agents make calls, with an API key or a token. People decide on them."
+            raise RequestProblemError("agents-only", detail)
         proposal = _proposal(body_object(await request.body()), context.headers)
         self._require_key(proposal, principal)
-        wait = _preferred_wait(context.headers.get("prefer"))
-        self.running += 1
-        try:
+        prefer = _WAIT.search(context.headers.get("prefer", "").lower())
+        wait = None if prefer is None else min(float(prefer[1]), MAX_WAIT)
+        with self.running:
             if wait:
                 observation = await self._submit_and_wait(proposal, principal, wait)
             else:
                 observation = await self._runtime.submit(proposal, principal)
-        finally:
-            self.running -= 1
-            if not self.running:
-                self._ended.set()
         return self._response(observation, context.request_id, wait)
-
-    async def idle(self) -> None:
-        """Wait until no call is being carried out."""
-        while self.running:
-            self._ended.clear()
-            await self._ended.wait()
 
     async def _submit_and_wait(
         self, proposal: Proposal, principal: Principal, wait: float
@@ -237,33 +222,15 @@ def _problem(
     )
 
 
-def _principal(caller: ApiCaller | None) -> Principal:
-    if isinstance(caller, AgentCaller):
-        return caller.principal
-    detail = "Only agents make calls, with an API key or a token. People decide on them."
-    raise RequestProblemError("agents-only", detail)
-
-
 def _proposal(body: dict[str, Any], headers: Mapping[str, str]) -> Proposal:
     try:
         submission = Submission.model_validate(body, strict=True)
     except ValidationError as error:
         raise invalid_request(error.errors(include_url=False), "body") from None
     return Proposal(
-        tool=submission.tool,
-        arguments=submission.arguments,
-        run_id=submission.run_id,
-        version=submission.version,
+        **dict(submission),
         key=_idempotency_key(headers.get("idempotency-key")),
-        operation_id=submission.operation_id,
-        call_id=submission.call_id,
-        workflow_id=submission.workflow_id,
-        conversation_id=submission.conversation_id,
-        session_id=submission.session_id,
         trace=headers.get("traceparent"),
-        expected_version=submission.expected_version,
-        tokens=submission.tokens,
-        configurable=submission.configurable,
     )
 
 
@@ -285,15 +252,9 @@ def _idempotency_key(header: str | None) -> str | None:
     return key
 
 
-def _preferred_wait(prefer: str | None) -> float | None:
-    """Return how many seconds the caller prefers to wait, up to the maximum; None: not given."""
-    match = _WAIT.search(prefer.lower()) if prefer else None
-    return None if match is None else min(float(match[1]), MAX_WAIT)
-
-
 # --- the body -------------------------------------------------------------------------------------
 
-_BLANK: Final = " \t\n\r"
+_ARGUMENTS: Final = re.compile(r'"arguments"\s*:\s*')
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -306,53 +267,24 @@ def body_object(body: bytes) -> dict[str, Any]:
     try:
         value = strict_json(body)
     except ValueError as error:
-        value = _with_arguments_as_text(body, error)
+        value = _with_arguments_as_text(body)
+        if value is None:
+            raise malformed_json(error) from None
     if not isinstance(value, dict):
         detail = "The body must be one JSON object."
         raise RequestProblemError("malformed-json", detail, param="", where="body")
     return value
 
 
-def _with_arguments_as_text(body: bytes, error: ValueError) -> dict[str, Any]:
-    try:
-        members = _members(body.decode())
-        arguments = members.pop("arguments")
-        value = {name: strict_json(text.encode()) for name, text in members.items()}
-    except (ValueError, LookupError, RecursionError):
-        raise malformed_json(error) from None
-    return {**value, "arguments": arguments}
-
-
-def _members(text: str) -> dict[str, str]:
-    """Return the members of an object, each as its text. Raises ValueError or IndexError."""
-    members: dict[str, str] = {}
-    place = _expect(text, 0, "{")
-    while text[place] != "}":
-        name, place = _DECODER.raw_decode(text, _skip(text, place))
-        start = _skip(text, _expect(text, _skip(text, place), ":"))
-        _, end = _DECODER.raw_decode(text, start)
-        if not isinstance(name, str) or name in members:
-            raise ValueError(name)
-        members[name] = text[start:end]
-        place = _skip(text, end)
-        if text[place] != "}":
-            place = _skip(text, _expect(text, place, ","))
-            if text[place] == "}":
-                raise ValueError(place)
-    if _skip(text, place + 1) != len(text):
-        raise ValueError(place)
-    return members
-
-
-def _expect(text: str, place: int, sign: str) -> int:
-    """Return the place after a sign and the blanks after it."""
-    place = _skip(text, place)
-    if text[place] != sign:
-        raise ValueError(place)
-    return _skip(text, place + 1)
-
-
-def _skip(text: str, place: int) -> int:
-    while place < len(text) and text[place] in _BLANK:
-        place += 1
-    return place
+def _with_arguments_as_text(body: bytes) -> dict[str, Any] | None:
+    """Return the object with its arguments as text; None if it is invalid without them, too."""
+    text = body.decode(errors="replace")
+    for name in _ARGUMENTS.finditer(text):
+        start = name.end()
+        with suppress(ValueError, RecursionError):
+            _, end = _DECODER.raw_decode(text, start)
+            rest = strict_json(f"{text[:start]}null{text[end:]}".encode())
+            # Elsewhere, the name may be part of a text or of a member.
+            if isinstance(rest, dict) and "arguments" in rest and rest["arguments"] is None:
+                return {**rest, "arguments": text[start:end]}
+    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
@@ -27,6 +27,8 @@ from counterseal.views.tools import (
     ToolVersion,
 )
 from counterseal.web.api.dependencies import (
+    Caller,
+    Context,
     Filter,
     ForPeople,
     ForPeopleAndAgents,
@@ -34,8 +36,7 @@ from counterseal.web.api.dependencies import (
     When,
     Window,
 )
-from counterseal.web.api.middleware import AgentCaller
-from counterseal.web.api.problems import WHOLE, RequestBody
+from counterseal.web.problems import WHOLE, RequestBody
 
 router = APIRouter()
 
@@ -130,19 +131,19 @@ class AcceptBody(RequestBody):
 
 @router.get("/v1/tools", tags=["tools"])
 async def list_tools(
-    caller: ForPeopleAndAgents,
+    view: ForPeopleAndAgents,
+    caller: Caller,
+    context: Context,
     run: Annotated[Filter, Query(description="For an agent: the tools of this run.")] = None,
 ) -> Items[ToolRow] | Items[CatalogueEntry]:
     """List the tenant's tools; to an agent, those that it may use, in MCP's form."""
-    if not isinstance(caller.caller, AgentCaller):
-        return Items[ToolRow](items=caller.view.tools.rows())
-    entries = await caller.context.state.catalogue.tools(caller.caller.principal, run)
-    return Items[CatalogueEntry](items=[_entry(entry) for entry in entries])
-
-
-def _entry(tool: dict[str, Any]) -> CatalogueEntry:
-    fields = {name: value for name, value in tool.items() if name != "_meta"}
-    return CatalogueEntry(**fields, effect=tool["_meta"][EFFECT], version=tool["_meta"][VERSION])
+    if caller.principal is None:
+        return Items[ToolRow](items=view.tools.rows())
+    entries = []
+    for tool in await context.state.catalogue.tools(caller.principal, run):
+        fields, meta = {name: tool[name] for name in tool if name != "_meta"}, tool["_meta"]
+        entries.append(CatalogueEntry(**fields, effect=meta[EFFECT], version=meta[VERSION]))
+    return Items[CatalogueEntry](items=entries)
 
 
 @router.get("/v1/tools/{name}", tags=["tools"])

@@ -10,9 +10,8 @@ To add a page:
 2. A handler takes a `PageRequest`. It reads `request.view`, which knows tenant and roles, and
    returns `await request.render("page.html", title=…, shows="/v1/…", …)`, or after a form
    `request.redirect(path)`. `request.parameter(name)` is a parameter of the URL,
-   `request.form_value(name)` a field of the form. NotFoundError, RoleRequiredError, RegistryError
-   and StoreError become error pages; `with parameter_errors():` does the same for ValueError;
-   raise `PageError(status, message)` for everything else.
+   `request.form_value(name)` a field of the form. Exceptions that `web/problems.py` knows become
+   error pages; raise `RequestProblemError(code, message)` for everything else.
 3. A template extends `base.html` and fills `block main`. Macros are in `macros.html`:
    `{% import "macros.html" as ui with context %}`. Every form has `{{ ui.csrf() }}`. Addresses are
    made by `address("calls", call_id, tab="events")`, which quotes; files by `asset("main.js")`.
@@ -41,8 +40,9 @@ from counterseal.accounts import People, Person
 from counterseal.views import TenantView
 from counterseal.web.console import approvals, attention, audit, calls, overview, sign_in, tools
 from counterseal.web.console.live import Broker, EventStream, FullError, marks_of, stream
-from counterseal.web.console.page_request import ConsoleState, NavEntry, PageError, PageRequest
+from counterseal.web.console.page_request import ConsoleState, NavEntry, PageRequest
 from counterseal.web.identity import origin_of
+from counterseal.web.problems import RequestProblemError
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
@@ -92,12 +92,14 @@ def console_routes(
         https=public.startswith("https:"),
         navigation=tuple(entry for entry, _ in _PAGES),
     )
+    otherwise = state.get("/{path:anything}", _not_found, open_to_all=True)
+    otherwise.methods = set()  # of every method
     return [
         state.assets.route(),
         *sign_in.routes(state),
         *(route for _, routes in _PAGES for route in routes(state)),
-        state.open_get("/events", _events),
-        state.fallback("/{path:anything}", _not_found),
+        state.get("/events", _events, open_to_all=True),
+        otherwise,
     ]
 
 
@@ -115,7 +117,7 @@ async def _events(request: PageRequest) -> Response:
         return Response(status_code=503, headers={"Retry-After": "30"})
 
     async def is_signed_in() -> bool:
-        return await state.people.still_valid(session)
+        return await state.people.sessions.still_valid(session) is not None
 
     return EventStream(stream(listener, is_signed_in), done=listening.close)
 
@@ -128,6 +130,7 @@ async def _not_found(request: PageRequest) -> Response:
     ]
     allowed = sorted({method for route in partial for method in route.methods or ()})
     if not allowed:
-        raise PageError(404, "There is no such page.")
+        raise RequestProblemError("not-found", "There is no such page.")
     methods = ", ".join(allowed)
-    raise PageError(405, f"This address accepts {methods} only.", Allow=methods)
+    detail = f"This address accepts {methods} only."
+    raise RequestProblemError("method-not-allowed", detail, headers={"Allow": methods})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -26,14 +27,12 @@ from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import folded
 from counterseal.views.approvals import ApprovalRow, confirmation
-from counterseal.views.base import Page
 from counterseal.web.console.page_request import (
     ConsoleState,
-    PageError,
     PageRequest,
-    parameter_errors,
 )
 from counterseal.web.console.rendering import address
+from counterseal.web.problems import RequestProblemError
 
 
 def routes(state: ConsoleState) -> list[Route]:
@@ -58,17 +57,11 @@ async def inbox(request: PageRequest) -> Response:
     status = stored_status(request.parameter("status") or "waiting")
     if status not in ("waiting", "decided", *_ENDED):
         known = ", ".join(map(shown_status, _ENDED))
-        raise PageError(400, f"status: expected waiting, decided, {known}")
+        detail = f"status: expected waiting, decided, {known}"
+        raise RequestProblemError("invalid-request", detail)
     filters = {name: request.parameter(name) for name in _FILTERS}
     query: dict[str, Any] = {**filters, "cursor": request.parameter("cursor")}
-    with parameter_errors():
-        page = await request.view.approvals.search(status, **query)
-    return await _list(request, page, status, filters)
-
-
-async def _list(
-    request: PageRequest, page: Page[ApprovalRow], status: str, filters: dict[str, str | None]
-) -> Response:
+    page = await request.view.approvals.search(status, **query)
     kept = {"status": None if status == "waiting" else status, **filters}
     return await request.render(
         "approvals.html",
@@ -94,23 +87,17 @@ async def _list(
 _TOO_LATE: Final = frozenset({"decided", "expired", "voted"})
 """Reasons for which a vote comes too late."""
 _MAX_TITLE: Final = 80
-_FIELDS: Final = {"typed": "typed", "justification": "justification"}
-"""The form's field that an objection is about."""
 
 
-async def show(request: PageRequest) -> Response:
+async def show(request: PageRequest, error: ApprovalError | None = None) -> Response:
     """Show everything that an approver needs, and the two forms."""
-    return await _request_page(request)
-
-
-async def _request_page(request: PageRequest, error: ApprovalError | None = None) -> Response:
     approval_id = request.segment("approval_id")
     shows = address("v1", "approvals", approval_id)
     status = 200 if error is None else 409 if error.why in _TOO_LATE else 422
     values: dict[str, Any] = {
         "approval_id": approval_id,
         "error": str(error) if error else "",
-        "wrong": _FIELDS.get(error.why, "") if error else "",
+        "wrong": error.why if error else "",
         "form": request.form,
         "choice": request.form_value("choice"),
     }
@@ -126,7 +113,9 @@ async def _request_page(request: PageRequest, error: ApprovalError | None = None
             status=status,
             **values,
         )
-    row = await request.view.approvals.row(approval_id)
+    row, approvals = await request.view.approvals.row(approval_id), request.view.approvals
+    expired = packet.status == HeldStatus.EXPIRED
+    given = {vote.approver for vote in packet.votes if vote.decision is Choice.APPROVE}
     return await request.render(
         "approval.html",
         title=packet.consequence[:_MAX_TITLE],
@@ -134,28 +123,15 @@ async def _request_page(request: PageRequest, error: ApprovalError | None = None
         status=status,
         packet=packet,
         card=packet_card(packet, now=request.state.clock()),
-        objection=_objection(request, packet),
-        unable=request.view.approvals.objection(packet, Choice.APPROVE),
-        stopped=request.view.approvals.stop_reason(packet),
+        objection=Objection.EXPIRED.text if expired else approvals.objection(packet),
+        unable=approvals.objection(packet, Choice.APPROVE),
+        stopped=approvals.stop_reason(packet),
         needed=row.needed,
         **await _outcome(request, row, packet),
         word=confirmation(packet),
-        progress=_progress(packet),
+        progress=[number < len(given) for number in range(packet.demand.approvers)],
         **values,
     )
-
-
-def _objection(request: PageRequest, packet: Packet) -> str | None:
-    """Return why this person cannot decide it, in a sentence."""
-    if packet.status == HeldStatus.EXPIRED:
-        return Objection.EXPIRED.text
-    return request.view.approvals.objection(packet)
-
-
-def _progress(packet: Packet) -> list[bool]:
-    """Return one value for each approval that is needed: whether it has been given."""
-    given = {vote.approver for vote in packet.votes if vote.decision is Choice.APPROVE}
-    return [number < len(given) for number in range(packet.demand.approvers)]
 
 
 # --- the decision ---------------------------------------------------------------------------------
@@ -173,7 +149,7 @@ async def decide(request: PageRequest) -> Response:
             typed=request.form_value("typed"),
         )
     except ApprovalError as error:
-        return await _request_page(request, error)
+        return await show(request, error)
     return request.redirect(address("approvals", approval_id, "result"))
 
 
@@ -181,10 +157,10 @@ async def result(request: PageRequest) -> Response:
     """Show the state after a vote, what follows, and the next request."""
     approval_id = request.segment("approval_id")
     row = await request.view.approvals.row(approval_id)
-    try:
+    packet = None
+    with suppress(ApprovalError):
         packet = await request.view.approvals.packet(approval_id)
-    except ApprovalError:
-        packet = None
+    votes, me = packet.votes if packet else (), folded(request.person.name)
     return await request.render(
         "approval_result.html",
         title="Decided" if row.status != "waiting" else "Vote recorded",
@@ -192,16 +168,10 @@ async def result(request: PageRequest) -> Response:
         row=row,
         packet=packet,
         sentence=_unquoted(packet.sentence) if packet else (),
-        mine=_own_vote(request, packet),
+        mine=next((vote.decision.value for vote in votes if folded(vote.approver) == me), None),
         **await _outcome(request, row, packet),
         next_row=await _next_request(request, approval_id),
     )
-
-
-def _own_vote(request: PageRequest, packet: Packet | None) -> str | None:
-    votes, me = packet.votes if packet else (), folded(request.person.name)
-    own = (vote.decision.value for vote in votes if folded(vote.approver) == me)
-    return next(own, None)
 
 
 async def _outcome(request: PageRequest, row: ApprovalRow, packet: Packet | None) -> dict[str, Any]:
@@ -274,15 +244,6 @@ _ELSEWHERE: Final = (
 """Rows of the outline that have a place of their own on the page."""
 
 
-class Argument(NamedTuple):
-    """One argument of the call, and where its value comes from, if that is known."""
-
-    name: str
-    parts: tuple[Part, ...]
-    origin: str = ""
-    style: str = ""
-
-
 class ShownDifference(NamedTuple):
     """A place in the state, before the call and as expected after it."""
 
@@ -307,7 +268,7 @@ class PacketCard(NamedTuple):
     risk: str
     sentence: tuple[Part, ...]
     facts: tuple[PacketRow, ...]
-    arguments: tuple[Argument, ...]
+    arguments: tuple[PacketLine, ...]
     config: tuple[PacketLine, ...]
     differences: tuple[ShownDifference, ...]
     others: tuple[ShownField, ...]
@@ -331,9 +292,16 @@ def packet_card(packet: Packet, *, now: float) -> PacketCard:
         risk=shown.risk,
         sentence=_unquoted(packet.sentence),
         facts=_named(rows, _FACTS),
-        arguments=tuple(_argument(line) for line in _lines(rows, RowKey.ARGUMENTS)),
+        arguments=_lines(rows, RowKey.ARGUMENTS),
         config=_lines(rows, RowKey.CONFIG),
-        differences=tuple(_differences(packet)),
+        differences=tuple(
+            ShownDifference(
+                name_of(change.pointer[1:]) if change.pointer else "",
+                tuple(_STYLE.parts(change.before)),
+                tuple(_STYLE.parts(change.after)),
+            )
+            for change in packet.changes
+        ),
         others=tuple(
             ShownField(name_of(one.pointer[1:]), tuple(_STYLE.parts(one.value)), one.stated)
             for one in islice(packet.other_fields(), _STYLE.max_values)
@@ -352,19 +320,6 @@ def _named(rows: dict[RowKey, PacketRow], keys: Sequence[RowKey]) -> tuple[Packe
 
 def _lines(rows: dict[RowKey, PacketRow], key: RowKey) -> tuple[PacketLine, ...]:
     return rows[key].lines if key in rows else ()
-
-
-def _argument(line: PacketLine) -> Argument:
-    return Argument(line.name, line.parts, line.origin_text, line.origin or "")
-
-
-def _differences(packet: Packet) -> Iterator[ShownDifference]:
-    for change in packet.changes:
-        yield ShownDifference(
-            name_of(change.pointer[1:]) if change.pointer else "",
-            tuple(_STYLE.parts(change.before)),
-            tuple(_STYLE.parts(change.after)),
-        )
 
 
 def _unquoted(sentence: Sequence[Part]) -> tuple[Part, ...]:

@@ -11,9 +11,8 @@ from starlette.routing import Route
 
 from counterseal.accounts import Role
 from counterseal.errors import CountersealError, StoreError
-from counterseal.views.attention import AttentionRow
 from counterseal.views.base import NotFoundError, RoleRequiredError
-from counterseal.web.console.page_request import ConsoleState, PageRequest, parameter_errors
+from counterseal.web.console.page_request import ConsoleState, PageRequest
 from counterseal.web.console.rendering import address
 
 _KINDS: Final = {
@@ -26,8 +25,8 @@ _KINDS: Final = {
         "The call succeeded, but the state afterwards is not as expected.",
     ),
     "compensate": (
-        "Reversal failed",
-        "The call was to be reversed, and that failed. Its effect still stands.",
+        "Compensation failed",
+        "A compensation was to undo the call, and failed. The call's effect still stands.",
     ),
     "execute": ("Approved, but not executed", "The call was approved, and executing it failed."),
     "notify": ("Notification failed", "A message about the call could not be delivered."),
@@ -42,7 +41,7 @@ _ACTIONS: Final = {
         "It did not happen",
         "Recorded as not executed. Key and approval are free again; the agent may retry the call.",
     ),
-    "compensate": ("Reverse it", "The reversal goes through the same gates as any call."),
+    "compensate": ("Compensate it", "The compensation goes through the same gates as any call."),
     "again": ("Try again", "The failed step is tried once more."),
     "dismiss": ("Dismiss", "Removed from this list. Choose it after settling it elsewhere."),
 }
@@ -50,7 +49,7 @@ _ACTIONS: Final = {
 _DONE: Final = {
     "happened": "Recorded as succeeded.",
     "did_not_happen": "Recorded as not executed.",
-    "compensate": "The reversal is requested.",
+    "compensate": "The compensation is requested.",
     "again": "It will be tried again.",
     "dismiss": "Removed from the list.",
 }
@@ -62,21 +61,18 @@ def routes(state: ConsoleState) -> list[Route]:
     return [state.get("/operator", show), state.post("/operator", act)]
 
 
-async def show(request: PageRequest) -> Response:
+async def show(request: PageRequest, error: str = "", status: int = 200) -> Response:
     """Show what waits for a person, oldest first."""
-    return await _page(request)
-
-
-async def _page(request: PageRequest, error: str = "", status: int = 200) -> Response:
     cursor = request.parameter("cursor")
-    with parameter_errors():
-        page = await request.view.attention.rows(cursor=cursor)
+    page = await request.view.attention.rows(cursor=cursor)
     return await request.render(
         "attention.html",
         title="Needs attention",
         shows=address("v1", "concerns"),
         status=status,
-        rows=[_item(row) for row in page.items],
+        rows=page.items,
+        kinds=_KINDS,
+        actions=_ACTIONS,
         more=None if page.next is None else address("operator", cursor=page.next),
         further=cursor is not None,
         may=request.person.may(Role.OPERATOR),
@@ -84,12 +80,6 @@ async def _page(request: PageRequest, error: str = "", status: int = 200) -> Res
         form=request.form,
         done=_DONE.get(request.parameter("done") or "", ""),
     )
-
-
-def _item(row: AttentionRow) -> dict[str, Any]:
-    title, meaning = _KINDS.get(row.kind, (row.kind, ""))
-    actions = [(name, *_ACTIONS.get(name, (name, ""))) for name in row.actions]
-    return {"row": row, "title": title, "meaning": meaning, "actions": actions}
 
 
 async def act(request: PageRequest) -> Response:
@@ -104,11 +94,11 @@ async def act(request: PageRequest) -> Response:
             data=_data(request.form_value("data")) if action == "happened" else None,
         )
     except ValueError as error:
-        return await _page(request, str(error), 422)
+        return await show(request, str(error), 422)
     except (NotFoundError, RoleRequiredError, StoreError):
         raise
     except CountersealError as error:
-        return await _page(request, str(error), 409)
+        return await show(request, str(error), 409)
     return request.redirect(address("operator", done=action))
 
 

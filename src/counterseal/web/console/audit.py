@@ -21,7 +21,6 @@ from counterseal.web.console.page_request import (
     ConsoleState,
     PageRequest,
     form_time,
-    parameter_errors,
 )
 from counterseal.web.console.rendering import address
 
@@ -38,12 +37,8 @@ def routes(state: ConsoleState) -> list[Route]:
     ]
 
 
-async def show(request: PageRequest) -> Response:
-    """Show how far the record is sealed."""
-    return await _page(request, verifying=False)
-
-
-async def _page(request: PageRequest, *, verifying: bool) -> Response:
+async def show(request: PageRequest, *, verifying: bool = False) -> Response:
+    """Show how far the record is sealed, or is being verified."""
     now = request.state.clock()
     since = {window: iso(now - window_seconds(window)) for window in _SPANS}
     return await request.render(
@@ -76,7 +71,7 @@ _NOT_FINISHED: Final = "The store cannot be reached, so the verification did not
 async def verify(request: PageRequest) -> Response:
     """Verify the record, and report progress on the page."""
     steps = request.view.record.verification()
-    page = await _page(request, verifying=True)
+    page = await show(request, verifying=True)
     begin, _, end = bytes(page.body).decode().partition(_PLACEHOLDER)
     part = request.state.templates.get_template("audit_report.html")
 
@@ -116,36 +111,26 @@ async def events(request: PageRequest) -> Response:
     """Show events, newest first."""
     names = ("type", "tool", "call", "run", "within", "since", "until")
     filters = {name: request.parameter(name) for name in names}
-    with parameter_errors():
-        wanted = event_search(request)
-        page = await request.view.record.search(**wanted)
+    wanted = event_search(request)
+    page = await request.view.record.search(**wanted)
     more = None if page.next is None else address("audit", "events", **filters, cursor=page.next)
+    times = {name: iso(wanted[name]) for name in ("since", "until")}
+    resource = address("v1", "events", **{name: filters[name] for name in names[1:4]}, **times)
+    types = urlencode([("type", kind) for kind in wanted["types"] or ()])
     return await request.render(
         "events.html",
         title="Events",
-        shows=_resource(filters, wanted),
+        shows=resource + ("&" if "?" in resource else "?") * bool(types) + types,
         rows=page.items,
         types=[kind.value for kind in EventType],
         chosen_types=wanted["types"] or [],
-        chosen=_chosen(filters, wanted),
+        chosen={  # the form's fields as filled in; a window is kept as such, so that it moves on
+            **{name: value or "" for name, value in filters.items()},
+            "since": form_time(wanted["since"]) if filters["since"] else "",
+            "until": form_time(wanted["until"], up=True),
+        },
         filtered=any(filters.values()),
         further=wanted["cursor"] is not None,
         windows=WINDOWS,
         more=more,
     )
-
-
-def _chosen(filters: dict[str, str | None], wanted: dict[str, Any]) -> dict[str, str]:
-    """Return the form's fields as filled in. A window is kept as such, so that it moves on."""
-    since = form_time(wanted["since"]) if filters["since"] else ""
-    until = form_time(wanted["until"], up=True)
-    texts = {name: value or "" for name, value in filters.items()}
-    return texts | {"since": since, "until": until}
-
-
-def _resource(filters: dict[str, str | None], wanted: dict[str, Any]) -> str:
-    times = {name: iso(wanted[name]) for name in ("since", "until")}
-    texts = {name: filters[name] for name in ("tool", "call", "run")}
-    path = address("v1", "events", **texts, **times)
-    types = urlencode([("type", kind) for kind in wanted["types"] or ()])
-    return path + ("&" if "?" in path else "?") * bool(types) + types

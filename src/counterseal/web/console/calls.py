@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
@@ -15,14 +15,13 @@ from counterseal.contract.money import money_text
 from counterseal.operations.auditor import NOT_CAPTURED as _NOT_KEPT
 from counterseal.operations.auditor import AmbiguousCallError, NotKeptError
 from counterseal.views.base import WINDOWS
-from counterseal.views.call_page import ArgumentsRow, CallPage, GateRow
+from counterseal.views.call_page import ArgumentsRow, GateRow
 from counterseal.views.calls import FILTERS, BudgetRow, CallSearch
 from counterseal.views.metrics import METRICS
 from counterseal.web.console.page_request import (
     ConsoleState,
     PageRequest,
     form_time,
-    parameter_errors,
 )
 from counterseal.web.console.rendering import address
 
@@ -43,7 +42,6 @@ def routes(state: ConsoleState) -> list[Route]:
 # --- the search -----------------------------------------------------------------------------------
 
 _TEXTS: Final = (*FILTERS, "metric", "part")
-_PARAMETERS: Final = (*_TEXTS, "within", "since", "until")
 _OF_A_METRIC: Final = {"metric", "part", "since", "until"}
 """Parameters of a link from a metric, which leave the search form folded."""
 
@@ -57,10 +55,10 @@ def call_search(request: PageRequest) -> CallSearch:
 
 async def search(request: PageRequest) -> Response:
     """Show calls, newest first."""
-    with parameter_errors():
-        wanted = call_search(request)
-        page = await request.view.calls.search(wanted)
+    wanted = call_search(request)
+    page = await request.view.calls.search(wanted)
     filters = {name: value for name, value in wanted.query().items() if name != "cursor"}
+    parameters = {name: request.parameter(name) for name in (*_TEXTS, "within", "since", "until")}
     return await request.render(
         "calls.html",
         title="Calls",
@@ -71,7 +69,7 @@ async def search(request: PageRequest) -> Response:
         filtered=bool(filters),
         unfolded=bool(filters.keys() - (_OF_A_METRIC if wanted.metric else set())),
         further=wanted.cursor is not None,
-        more=_more(request, page.next),
+        more=None if page.next is None else address("calls", **parameters, cursor=page.next),
         codes=[code.value for code in Code],
         windows=WINDOWS,
         names=[row.name for row in request.view.tools.rows()],
@@ -99,14 +97,6 @@ def _metric(wanted: CallSearch) -> dict[str, str] | None:
     over, _, under = formula.words.replace("_", " ").partition(" / ")
     parts = {"denominator": under, "rest": f"{under}, without {over}"}
     return {"title": formula.title, "part": parts.get(wanted.part or "", over)}
-
-
-def _more(request: PageRequest, cursor: str | None) -> str | None:
-    if cursor is None:
-        return None
-    return address(
-        "calls", **{name: request.parameter(name) for name in _PARAMETERS}, cursor=cursor
-    )
 
 
 # --- one call -------------------------------------------------------------------------------------
@@ -137,8 +127,17 @@ async def show_arguments(request: PageRequest) -> Response:
 async def _call(
     request: PageRequest, arguments: ArgumentsRow | None = None, not_kept: str = ""
 ) -> Response:
-    call_id = request.segment("call_id")
-    page = await request.view.calls.page(call_id)
+    page = await request.view.calls.page(request.segment("call_id"))
+    ledger, approval = page.ledger, page.approval
+    # A text that changes whenever the page does.
+    state = f"{len(page.events)} {approval and approval.approved} {ledger and ledger.phase}"
+    kept = (page.observation.model_extra if page.observation else None) or {}
+    took = (kept.get("execution_metadata") or {}).get("latency_ms")
+    # The server's address as the browser has it, if that is one of ours.
+    url, known = request.http.base_url, sorted(request.state.origins)
+    base = f"{url.scheme}://{url.netloc}"
+    if known and base not in known:
+        base = known[0]
     return await request.render(
         "call.html",
         title=f"{page.call.tool}: {page.call.code or 'in progress'}"[:_MAX_TITLE],
@@ -151,35 +150,10 @@ async def _call(
         may_read=request.person.may(Role.OPERATOR),
         bars=gate_bars(page.gates),
         gates_took=duration(sum(gate.microseconds or 0 for gate in page.gates)),
-        tool_took=_tool_took(page),
-        live_key=_live_key(page),
-        copies=[
-            ("CLI", page.copy_as.cli),
-            ("curl", page.copy_as.curl.replace("{base}", _origin(request))),
-        ],
+        tool_took=duration(took * 1000) if isinstance(took, int | float) else "",
+        live_key=state if page.in_progress else None,
+        copies=[("CLI", page.copy_as.cli), ("curl", page.copy_as.curl.replace("{base}", base))],
     )
-
-
-def _live_key(page: CallPage) -> str | None:
-    """Return a text that changes whenever the page does; None once the call has ended."""
-    ledger, approval = page.ledger, page.approval
-    if not page.in_progress:
-        return None
-    return f"{len(page.events)} {approval and approval.approved} {ledger and ledger.phase}"
-
-
-def _origin(request: PageRequest) -> str:
-    """Return the server's address as the browser has it, if that is one of ours."""
-    url, known = request.http.base_url, sorted(request.state.origins)
-    here = f"{url.scheme}://{url.netloc}"
-    return here if here in known or not known else known[0]
-
-
-def _tool_took(page: CallPage) -> str:
-    """Return how long the tool ran, if that is kept."""
-    extra = page.observation.model_extra if page.observation else None
-    took = ((extra or {}).get("execution_metadata") or {}).get("latency_ms")
-    return duration(took * 1000) if isinstance(took, int | float) else ""
 
 
 # --- gates as bars --------------------------------------------------------------------------------
@@ -211,19 +185,16 @@ def duration(microseconds: float | None) -> str:
 
 def gate_bars(gates: Sequence[GateRow]) -> list[GateBar]:
     """Return a bar for each gate, which begins where the one before it ended."""
-    return list(_bars(gates))
-
-
-def _bars(gates: Sequence[GateRow]) -> Iterator[GateBar]:
     total = sum(gate.microseconds or 0 for gate in gates) or 1.0
-    begin = 0.0
+    bars, begin = [], 0.0
     for gate in gates:
         share = (gate.microseconds or 0) / total * 100
         width = 0.0 if gate.verdict is None else max(share, _MIN_WIDTH)
         tone = _TONES.get(gate.verdict or "", "dim")
-        x = min(begin, 100 - width)
-        yield GateBar(gate, tone, round(x, 2), round(width, 2), duration(gate.microseconds))
+        x, took = min(begin, 100 - width), duration(gate.microseconds)
+        bars.append(GateBar(gate, tone, round(x, 2), round(width, 2), took))
         begin += share
+    return bars
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -233,11 +204,8 @@ async def runs(request: PageRequest) -> Response:
     """Show runs, those with the latest calls first."""
     agent, user = request.parameter("agent"), request.parameter("user")
     cursor = request.parameter("cursor")
-    with parameter_errors():
-        page = await request.view.runs.search(agent=agent, user=user, cursor=cursor)
-    more = None
-    if page.next is not None:
-        more = address("runs", agent=agent, user=user, cursor=page.next)
+    page = await request.view.runs.search(agent=agent, user=user, cursor=cursor)
+    more = page.next and address("runs", agent=agent, user=user, cursor=page.next)
     return await request.render(
         "runs.html",
         title="Runs",

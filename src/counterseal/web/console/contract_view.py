@@ -148,13 +148,10 @@ def contract_sections(contract: Mapping[str, Any]) -> list[ContractPart]:
 
 
 def _section(title: str, rows: Mapping[str, str], contract: Mapping[str, Any]) -> ContractPart:
-    if "" in rows:
-        return _schema(title, at(contract, rows[""]))
-    facts = (_fact(label, place, at(contract, place)) for label, place in rows.items())
-    return ContractPart(title, tuple(fact for fact in facts if fact is not None))
-
-
-def _schema(title: str, schema: Any) -> ContractPart:
+    if "" not in rows:
+        facts = (_fact(label, place, at(contract, place)) for label, place in rows.items())
+        return ContractPart(title, tuple(fact for fact in facts if fact is not None))
+    schema = at(contract, rows[""])
     if not isinstance(schema, Mapping):
         return ContractPart(title)
     fields = tuple(parameters(schema))
@@ -249,31 +246,21 @@ class ShownChange(NamedTuple):
 
 def shown_changes(changes: Sequence[DefinitionChangeRow]) -> list[ShownChange]:
     """Return every change of a definition, in its order."""
-    return [_shown(change) for change in changes]
-
-
-def _shown(change: DefinitionChangeRow) -> ShownChange:
-    tone, kind = _TONES[ChangeKind(change.kind)]
-    texts = isinstance(change.before, str) and isinstance(change.after, str)
-    pieces = tuple(_pieces(change.before, change.after)) if texts else ()
-    return ShownChange(
-        visible(change.pointer),
-        tone,
-        kind,
-        change.text,
-        pieces,
-        _as_text(change.before),
-        _as_text(change.after),
-    )
+    shown = []
+    for change in changes:
+        tone, kind = _TONES[ChangeKind(change.kind)]
+        texts = isinstance(change.before, str) and isinstance(change.after, str)
+        pieces = tuple(_pieces(change.before, change.after)) if texts else ()
+        before, after = _as_text(change.before), _as_text(change.after)
+        place = visible(change.pointer)
+        shown.append(ShownChange(place, tone, kind, change.text, pieces, before, after))
+    return shown
 
 
 def _as_text(value: Any) -> str:
-    if value is None:
-        return ""
-    text = (
-        value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False, indent=2)
-    )
-    return visible(text)
+    if value is None or isinstance(value, str):
+        return visible(value or "")
+    return visible(json.dumps(thaw(value), ensure_ascii=False, indent=2))
 
 
 def _pieces(before: str, after: str) -> Iterator[TextPiece]:

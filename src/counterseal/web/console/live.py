@@ -124,7 +124,15 @@ class Broker:
         try:
             yield listener
         finally:
-            self._leave(tenant, name, listener)
+            self._listeners[tenant].discard(listener)
+            if not self._listeners[tenant]:
+                del self._listeners[tenant]
+                self._latest.pop(tenant, None)
+            self._open[name] -= 1
+            self._open += Counter()  # removes counts of zero
+            if not self._listeners and self._polling is not None:
+                self._polling.cancel()
+                self._polling = None
 
     def close(self) -> None:
         """End all streams, and refuse new ones."""
@@ -132,33 +140,19 @@ class Broker:
         for listener in [one for listeners in self._listeners.values() for one in listeners]:
             listener.close()
 
-    def _leave(self, tenant: str, name: str, listener: PageListener) -> None:
-        self._listeners[tenant].discard(listener)
-        if not self._listeners[tenant]:
-            del self._listeners[tenant]
-            self._latest.pop(tenant, None)
-        self._open[name] -= 1
-        self._open += Counter()  # removes counts of zero
-        if not self._listeners and self._polling is not None:
-            self._polling.cancel()
-            self._polling = None
-
     async def _poll(self) -> None:
         while True:
             for tenant in list(self._listeners):
-                await self._read(tenant)
+                try:
+                    marks = await self._marks(tenant)
+                except CountersealError as error:
+                    _log.warning("changes cannot be read: %s", error)
+                    continue
+                if tenant in self._listeners and marks != self._latest.get(tenant):
+                    self._latest[tenant] = marks
+                    for listener in self._listeners[tenant]:
+                        listener.update(marks)
             await asyncio.sleep(self._interval)
-
-    async def _read(self, tenant: str) -> None:
-        try:
-            marks = await self._marks(tenant)
-        except CountersealError as error:
-            _log.warning("changes cannot be read: %s", error)
-            return
-        if tenant in self._listeners and marks != self._latest.get(tenant):
-            self._latest[tenant] = marks
-            for listener in self._listeners[tenant]:
-                listener.update(marks)
 
 
 # --- the stream -----------------------------------------------------------------------------------

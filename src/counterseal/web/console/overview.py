@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import floor, log10
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.approvals.display import clock
 from counterseal.views.base import WINDOWS
-from counterseal.views.metrics import PARTS, MetricRow
-from counterseal.web.console.page_request import ConsoleState, PageRequest, parameter_errors
+from counterseal.web.console.page_request import ConsoleState, PageRequest
 from counterseal.web.console.rendering import address
 
 _DEFAULT_WINDOW: Final = "24h"
@@ -38,44 +37,28 @@ def routes(state: ConsoleState) -> list[Route]:
 async def show(request: PageRequest) -> Response:
     """Show all metrics over the window that the URL names."""
     window = request.parameter("window") or _DEFAULT_WINDOW
-    with parameter_errors():
-        metrics = await request.view.metrics.rows(window)
+    metrics = await request.view.metrics.rows(window)
+    since, until = metrics[0].since, metrics[0].until
+    buckets, charted = _BUCKETS.get(window, _DEFAULT_BUCKETS), []
+    for row in metrics:
+        if row.name in _CHARTED:
+            series = await request.view.metrics.series(row.name, window, buckets)
+            drawing = chart(series.values, since.timestamp(), until.timestamp(), row.unit)
+            charted.append((row, drawing))
     return await request.render(
         "overview.html",
         title="Overview",
         shows=address("v1", "metrics", window=window),
         window=window,
         windows=WINDOWS,
-        since=metrics[0].since,
-        until=metrics[0].until,
-        charted=[await _charted(request, metric) for metric in metrics if metric.name in _CHARTED],
-        metrics=[_shown(metric) for metric in metrics],
-        counted=any(metric.denominator for metric in metrics),
+        since=since,
+        until=until,
+        charted=charted,
+        metrics=metrics,
+        counted=any(row.denominator for row in metrics),
+        amount=amount,
+        count=count,
     )
-
-
-async def _charted(request: PageRequest, metric: MetricRow) -> dict[str, Any]:
-    buckets = _BUCKETS.get(metric.window, _DEFAULT_BUCKETS)
-    series = await request.view.metrics.series(metric.name, metric.window, buckets)
-    since, until = metric.since.timestamp(), metric.until.timestamp()
-    return {**_shown(metric), "chart": chart(series.values, since, until, metric.unit)}
-
-
-def _shown(metric: MetricRow) -> dict[str, Any]:
-    return {
-        "row": metric,
-        "value": amount(metric.value, metric.unit),
-        "numerator": count(metric.numerator),
-        "denominator": count(metric.denominator),
-        "rest": count(metric.denominator - metric.numerator),
-        "links": {part: _link(metric, part) for part in PARTS},
-    }
-
-
-def _link(metric: MetricRow, part: str) -> str | None:
-    """Return the address of the events behind a part; None if there is no list of them."""
-    query: dict[str, str] | None = getattr(metric.link, part)
-    return None if query is None else address("calls", **query)
 
 
 # --- charts ---------------------------------------------------------------------------------------
@@ -149,8 +132,8 @@ def chart(values: Sequence[float | None], since: float, until: float, unit: str)
     return Chart(
         columns=tuple(columns),
         top=amount(top, unit),
-        begin=_short(since),
-        end=_short(until),
+        begin=f"{datetime.fromtimestamp(since, UTC):%d %b %H:%M}",
+        end=f"{datetime.fromtimestamp(until, UTC):%d %b %H:%M}",
         summary=_summary(values, since, until, unit),
     )
 
@@ -162,10 +145,6 @@ def _ceiling(highest: float, unit: str) -> float:
     power = 10.0 ** max(-300, floor(log10(highest)))  # smaller numbers have no such power
     ceiling = next(step * power for step in (1, 2, 5, 10) if highest <= step * power * 1.000001)
     return min(1.0, ceiling) if unit == "ratio" and highest <= 1 else ceiling
-
-
-def _short(moment: float) -> str:
-    return f"{datetime.fromtimestamp(moment, UTC):%d %b %H:%M}"
 
 
 def _summary(values: Sequence[float | None], since: float, until: float, unit: str) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -23,61 +23,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from counterseal.accounts import People, Person, Session, check_csrf
-from counterseal.errors import GrantError, RegistryError, StoreError
-from counterseal.operations.auditor import AmbiguousCallError
 from counterseal.views import TenantView
-from counterseal.views.base import NotFoundError, RoleRequiredError, window_seconds
-from counterseal.views.record import VerificationRunningError
+from counterseal.views.base import RoleRequiredError, window_seconds
 from counterseal.web.console.live import Broker
 from counterseal.web.console.rendering import Assets, address, environment
 from counterseal.web.identity import same_origin, session_cookie
-from counterseal.web.middleware import TITLES, BodyTooLargeError, bare_page, read_body
+from counterseal.web.middleware import TITLES, bare_page, read_body
+from counterseal.web.problems import RequestProblemError, problem_of
 
 LIVE_HEADER: Final = "counterseal-live"
 """Sent when a page refreshes itself, which does not prolong the session."""
 _log = logging.getLogger("counterseal.web.console")
-
-# --- errors ---------------------------------------------------------------------------------------
-
-
-class PageError(Exception):
-    """Ends a request with an error page."""
-
-    def __init__(self, status: int, message: str, **headers: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.headers = headers
-
-
-def _page_error(error: Exception) -> PageError | None:
-    """Return the page for an error; None for a defect, about which the page says nothing."""
-    match error:
-        case PageError():
-            return error
-        case NotFoundError():
-            return PageError(404, str(error))
-        case RoleRequiredError():
-            return PageError(403, str(error))
-        case RegistryError() | GrantError():
-            return PageError(422, str(error))
-        case AmbiguousCallError():
-            return PageError(409, str(error))
-        case VerificationRunningError():
-            return PageError(429, str(error))
-        case StoreError():
-            return PageError(503, "The store cannot be reached. Try again in a moment.")
-    return None
-
-
-@contextmanager
-def parameter_errors() -> Iterator[None]:
-    """Answer a ValueError with 400: the address has a parameter that makes no sense."""
-    try:
-        yield
-    except ValueError as error:
-        raise PageError(400, str(error)) from None
-
 
 # --- forms and times ------------------------------------------------------------------------------
 
@@ -91,24 +47,15 @@ _FORM_TYPE: Final = "application/x-www-form-urlencoded"
 async def read_form(
     request: Request, *, limit: int = _MAX_FORM, seconds: float = _FORM_TIMEOUT
 ) -> dict[str, str]:
-    """Return a form's fields by name; of a repeated name, the last. Raises PageError."""
+    """Return a form's fields by name; of a repeated name, the last."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _FORM_TYPE:
-        raise PageError(415, f"Send the form as {_FORM_TYPE}.")
+        raise RequestProblemError("unsupported-media-type", f"Send the form as {_FORM_TYPE}.")
     try:
-        raw = await read_body(request, limit, seconds)
-    except BodyTooLargeError:
-        raise PageError(413, f"The form is longer than {limit // 1024} KiB. Shorten it.") from None
-    except TimeoutError:
-        raise PageError(408, "The form took too long to arrive. Send it again.") from None
-    except ClientDisconnect:
-        raise PageError(400, "The form did not arrive in full.") from None
-    try:
-        fields = parse_qsl(
-            raw.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
-        )
-    except ValueError:
-        raise PageError(400, "The form cannot be read.") from None
+        raw = (await read_body(request, limit, seconds)).decode()
+        fields = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
+    except (ValueError, ClientDisconnect):
+        raise RequestProblemError("invalid-request", "The form cannot be read.") from None
     return {name: value.replace("\r\n", "\n") for name, value in fields}
 
 
@@ -162,13 +109,13 @@ class ConsoleState:
     def templates(self) -> Any:
         return environment(self.assets.url)
 
-    def get(self, path: str, handler: Handler) -> Route:
-        """Return the route of a page for signed-in people."""
-        return self._route(path, handler, "GET", self._signed_in)
+    def get(self, path: str, handler: Handler, *, open_to_all: bool = False) -> Route:
+        """Return the route of a page, for signed-in people unless it is open to all."""
+        return self._route(path, handler, "GET", open_to_all=open_to_all)
 
-    def post(self, path: str, handler: Handler) -> Route:
-        """Return the route of a form that was made for this session and tenant."""
-        return self._route(path, handler, "POST", self._submitted)
+    def post(self, path: str, handler: Handler, *, open_to_all: bool = False) -> Route:
+        """Return the route of a form, which was made for this session and tenant."""
+        return self._route(path, handler, "POST", open_to_all=open_to_all)
 
     def form(self, path: str, handler: Handler) -> tuple[Route, Route]:
         """Return the routes of a form below its page: one that takes it, and one that leads back.
@@ -181,71 +128,55 @@ class ConsoleState:
 
         return self.post(path, handler), self.get(path, back)
 
-    def open_get(self, path: str, handler: Handler) -> Route:
-        """Return the route of a page that needs no session."""
-        return self._route(path, handler, "GET", lambda request, handle: handle(request))
+    def _route(self, path: str, handler: Handler, method: str, *, open_to_all: bool) -> Route:
+        async def answer(request: PageRequest) -> Response:
+            """Check a form, and that the person is signed in; then let the handler answer."""
+            is_form, page = method == "POST", request.path_and_query
+            if is_form:
+                if not same_origin(request.http.headers, self.origins):
+                    detail = "This form comes from a page of another site."
+                    raise RequestProblemError("csrf", detail)
+                request.form, page = await read_form(request.http), request.form_page
+            if not open_to_all:
+                if request.session is None:
+                    return request.redirect(address("sign-in", next=page if page != "/" else None))
+                if is_form and not check_csrf(request.session, request.form.pop("csrf", None)):
+                    detail = "This form was made for another session. Reload its page."
+                    raise RequestProblemError("csrf", detail)
+            return await handler(request)
 
-    def open_post(self, path: str, handler: Handler) -> Route:
-        """Return the route of a form on one of our pages that needs no session."""
-        return self._route(path, handler, "POST", self._submitted_without_session)
-
-    def fallback(self, path: str, handler: Handler) -> Route:
-        """Return the route for every method and path that no other route answers."""
-        route = self._route(path, handler, "GET", lambda request, handle: handle(request))
-        route.methods = set()
-        return route
-
-    # --- steps of a request -----------------------------------------------------------------------
-
-    def _route(self, path: str, handler: Handler, method: str, step: Step) -> Route:
         async def endpoint(http: Request) -> Response:
             request = PageRequest(state=self, http=http)
             try:
                 secret = session_cookie(http, https=self.https)
-                request.session = await self.people.session(secret, refresh=not request.is_refresh)
-                response = await step(request, handler)
+                request.session = await self.people.sessions.read(
+                    secret, refresh=not request.is_refresh
+                )
+                return await answer(request)
             except Exception as error:  # noqa: BLE001 - every error becomes a page
-                response = await self._error_page(request, error)
-            return response
+                return await self._error_page(request, error)
 
         return Route(path, endpoint=endpoint, methods=[method], include_in_schema=False)
 
-    async def _signed_in(self, request: PageRequest, handle: Handler) -> Response:
-        if request.session is None:
-            return request.to_sign_in(request.path_and_query)
-        request.view = self.view_for(request.person)
-        return await handle(request)
-
-    async def _submitted(self, request: PageRequest, handle: Handler) -> Response:
-        self._check_origin(request)
-        request.form = await read_form(request.http)
-        if request.session is None:
-            return request.to_sign_in(request.form_page)
-        if not check_csrf(request.session, request.form.pop("csrf", None)):
-            raise PageError(403, "This form was made for another session. Reload its page.")
-        request.view = self.view_for(request.person)
-        return await handle(request)
-
-    async def _submitted_without_session(self, request: PageRequest, handle: Handler) -> Response:
-        self._check_origin(request)
-        request.form = await read_form(request.http)
-        return await handle(request)
-
-    def _check_origin(self, request: PageRequest) -> None:
-        if not same_origin(request.http.headers, self.origins):
-            raise PageError(403, "This form comes from a page of another site.")
-
     async def _error_page(self, request: PageRequest, error: Exception) -> Response:
-        page_error = _page_error(error)
-        if page_error is None:
+        problem = problem_of(error)
+        if problem is None:
             error_id = f"err_{secrets.token_hex(6)}"
             _log.error("%s: a page failed", error_id, exc_info=error)
-            page_error = PageError(500, f"The error is logged as {error_id}.")
+            problem = RequestProblemError("internal", f"The error is logged as {error_id}.")
         try:
-            return await request.error_page(page_error)
+            response = await request.render(
+                "error.html",
+                title=TITLES.get(problem.kind.status, TITLES[500]),
+                status=problem.kind.status,
+                with_counts=False,
+                message=problem.detail,
+            )
         except Exception:  # noqa: BLE001 - the store may be down; a page without data still works
             _log.exception("the error page failed")
             return bare_page(500, "The error is logged.")
+        response.headers.update(problem.headers)
+        return response
 
 
 # --- one request ----------------------------------------------------------------------------------
@@ -259,7 +190,6 @@ class PageRequest:
     http: Request
     session: Session | None = None
     form: dict[str, str] = field(default_factory=dict)
-    _view: TenantView | None = field(default=None, init=False)
 
     @property
     def person(self) -> Person:
@@ -267,16 +197,10 @@ class PageRequest:
             raise LookupError("this request has no session")
         return self.session.person
 
-    @property
+    @cached_property
     def view(self) -> TenantView:
-        """The person's view of their tenant."""
-        if self._view is None:
-            raise LookupError("this request has no session")
-        return self._view
-
-    @view.setter
-    def view(self, view: TenantView) -> None:
-        self._view = view
+        """The person's view of their tenant. Raises RoleRequiredError for one without any role."""
+        return self.state.view_for(self.person)
 
     @property
     def is_refresh(self) -> bool:
@@ -320,9 +244,6 @@ class PageRequest:
         """Send the browser to another page of ours."""
         return RedirectResponse(path, status_code=303)
 
-    def to_sign_in(self, then: str) -> Response:
-        return self.redirect(address("sign-in", next=then if then != "/" else None))
-
     async def render(
         self,
         template: str,
@@ -337,55 +258,28 @@ class PageRequest:
 
         `with_counts` is whether the navigation says how much waits.
         """
+        session, view, counts = self.session, None, dict[str, int]()
+        with suppress(LookupError, RoleRequiredError):
+            view = self.view
+        if view is not None and with_counts:
+            waiting, attention = await view.approvals.count(), await view.attention.count()
+            counts = {"/approvals": waiting, "/operator": attention}
         context = {
             "title": title,
             "shows": shows,
             "now": self.state.clock(),
             "path": self.http.url.path,
             "navigation": self.state.navigation,
-            **await self._person_context(),
-            "counts": await self._counts() if with_counts else {},
+            "me": None if session is None else session.person,
+            "tenants": () if session is None else await self.state.people.tenants(session.user),
+            "csrf_token": "" if session is None else session.csrf,
+            "marks": {} if session is None else self.state.broker.latest(session.person.tenant),
+            "kills": () if view is None else view.tools.kills(),
+            "counts": counts,
             **values,
         }
         text = self.state.templates.get_template(template).render(context)
         return HTMLResponse(text, status_code=status)
 
-    async def error_page(self, error: PageError) -> Response:
-        """Return the page for an error."""
-        title = TITLES.get(error.status, TITLES[500])
-        response = await self.render(
-            "error.html", title=title, status=error.status, with_counts=False, message=error.message
-        )
-        response.headers.update(error.headers)
-        return response
-
-    async def _person_context(self) -> Mapping[str, Any]:
-        if self.session is None:
-            return {"me": None, "csrf_token": "", "marks": {}, "kills": ()}
-        person, view = self.session.person, self._tenant_view()
-        return {
-            "me": person,
-            "tenants": await self.state.people.tenants(self.session.user),
-            "csrf_token": self.session.csrf,
-            "marks": self.state.broker.latest(person.tenant),
-            "kills": view.tools.kills() if view else (),
-        }
-
-    async def _counts(self) -> Mapping[str, int]:
-        """Return how much waits behind entries of the navigation."""
-        view = self._tenant_view()
-        if view is None:
-            return {}
-        waiting, attention = await view.approvals.count(), await view.attention.count()
-        return {"/approvals": waiting, "/operator": attention}
-
-    def _tenant_view(self) -> TenantView | None:
-        """Return the person's view; None without a session, or for a person without any role."""
-        try:
-            return self._view or (self.state.view_for(self.person) if self.session else None)
-        except RoleRequiredError:
-            return None
-
 
 Handler = Callable[[PageRequest], Awaitable[Response]]
-Step = Callable[[PageRequest, Handler], Awaitable[Response]]

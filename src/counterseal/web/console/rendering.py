@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -89,12 +90,12 @@ CODES: Final[Mapping[Code, tuple[str, str]]] = {
         "The tool ran, but its answer does not match its contract.",
     ),
     Code.COMPENSATION_REQUIRED: (
-        "Must be reversed",
-        "An earlier step took effect and must be reversed.",
+        "Must be compensated",
+        "An earlier step took effect and must be undone by a compensation.",
     ),
     Code.COMPENSATION_FAILED: (
-        "Reversal failed",
-        "Reversing an earlier step failed. An operator has to look at it.",
+        "Compensation failed",
+        "The compensation of an earlier step failed. An operator has to look at it.",
     ),
     Code.UNKNOWN_ERROR: ("Failed", "The tool failed. The details are kept in the vault."),
 }
@@ -131,7 +132,7 @@ class Assets:
         self._files = {
             file.name: file.read_bytes()
             for file in sorted(folder.iterdir(), key=lambda file: file.name)
-            if _suffix(file.name) in _MEDIA_TYPES
+            if PurePath(file.name).suffix in _MEDIA_TYPES
         }
         digest = hashlib.sha256()
         for name, content in self._files.items():
@@ -154,11 +155,8 @@ class Assets:
         # A page of another version gets today's file, which must not be cached as its own.
         same = request.path_params["hash"] == self._hash
         headers = {"Cache-Control": _FOREVER} if same else {}
-        return Response(content, media_type=_MEDIA_TYPES[_suffix(name)], headers=headers)
-
-
-def _suffix(name: str) -> str:
-    return "." + name.rpartition(".")[2]
+        media_type = _MEDIA_TYPES[PurePath(name).suffix]
+        return Response(content, media_type=media_type, headers=headers)
 
 
 # --- templates ------------------------------------------------------------------------------------
@@ -193,8 +191,10 @@ def environment(asset: Callable[[str], str]) -> Environment:
         json_lines=json_lines,
         parts=_parts,
         breakable=_breakable,
-        one_line=_one_line,
-        seconds=_seconds,
+        # A consequence, with a sign for the line breaks in its quoted texts.
+        one_line=lambda sentence: _LINE_BREAKS.sub(lambda match: f"{match[1]} ↵ ", sentence),
+        # A row's time in seconds since the epoch.
+        seconds=lambda moment: moment.timestamp() if isinstance(moment, datetime) else moment,
     )
     return jinja
 
@@ -206,11 +206,6 @@ def _finalize(value: Any) -> Any:
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return visible(value)
     return value
-
-
-def _seconds(moment: float | datetime) -> float:
-    """Return a row's time in seconds since the epoch."""
-    return moment.timestamp() if isinstance(moment, datetime) else moment
 
 
 def address(*segments: str, **query: str | None) -> str:
@@ -255,11 +250,6 @@ def _breakable(text: str) -> Markup:
     if len(groups) > 1 and len(groups[-1]) < _GROUP:
         groups[-2:] = ["".join(groups[-2:])]
     return Markup("<wbr>").join(groups)
-
-
-def _one_line(sentence: str) -> str:
-    """Return a consequence with a sign for the line breaks in its quoted texts."""
-    return _LINE_BREAKS.sub(lambda match: f"{match[1]} ↵ ", sentence)
 
 
 def _parts(parts: Iterable[Part]) -> Markup:

@@ -8,8 +8,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.accounts import RefusalReason, SignInRefused
-from counterseal.web.console.page_request import ConsoleState, PageError, PageRequest
+from counterseal.views.base import NotFoundError
+from counterseal.web.console.page_request import ConsoleState, PageRequest
 from counterseal.web.identity import drop_session_cookie, safe_next, set_session_cookie
+from counterseal.web.problems import RequestProblemError
 
 _STATUS: Final = {RefusalReason.WRONG: 403, RefusalReason.LOCKED: 429, RefusalReason.BUSY: 503}
 _MAX_LENGTH: Final = 4096
@@ -19,8 +21,8 @@ _MAX_LENGTH: Final = 4096
 def routes(state: ConsoleState) -> list[Route]:
     """Return the pages for signing in and out."""
     return [
-        state.open_get("/sign-in", show),
-        state.open_post("/sign-in", sign_in),
+        state.get("/sign-in", show, open_to_all=True),
+        state.post("/sign-in", sign_in, open_to_all=True),
         state.post("/sign-out", sign_out),
         state.post("/tenant", change_tenant),
     ]
@@ -39,14 +41,15 @@ async def sign_in(request: PageRequest) -> Response:
     then, name = safe_next(request.form_value("next")), request.form_value("name")
     password = request.form.get("password", "")
     if len(name) > _MAX_LENGTH or len(password) > _MAX_LENGTH:
-        raise PageError(413, f"Name and password have at most {_MAX_LENGTH} characters.")
+        detail = f"Name and password have at most {_MAX_LENGTH} characters."
+        raise RequestProblemError("too-large", detail)
     client = request.http.client
     people = request.state.people
     answer = await people.sign_in(name, password, source=client.host if client else "")
     if isinstance(answer, SignInRefused):
         return await _form(request, then, name=name, refused=answer)
     if request.session is not None:
-        await people.sign_out(request.session)
+        await people.sessions.end(request.session)
     secret, request.session = answer
     response = request.redirect(then)
     set_session_cookie(response, secret, https=request.state.https)
@@ -59,7 +62,7 @@ async def sign_out(request: PageRequest) -> Response:
     if request.session is not None:
         if request.form_value("everywhere"):
             await people.sign_out_everywhere(request.session)
-        await people.sign_out(request.session)
+        await people.sessions.end(request.session)
     response = request.redirect("/sign-in")
     drop_session_cookie(response, https=request.state.https)
     return response
@@ -70,7 +73,7 @@ async def change_tenant(request: PageRequest) -> Response:
     session, people = request.session, request.state.people
     tenant = request.form_value("tenant")
     if session is None or tenant not in await people.tenants(session.user):
-        raise PageError(404, "There is no such tenant.")
+        raise NotFoundError("tenant")
     secret, request.session = await people.sessions.switch(session, tenant)
     response = request.redirect("/")
     set_session_cookie(response, secret, https=request.state.https)

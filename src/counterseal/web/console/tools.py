@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -15,15 +15,15 @@ from counterseal.errors import CountersealError, GrantError, RegistryError, Stor
 from counterseal.registry import Grant, Mode
 from counterseal.views.base import NotFoundError, RoleRequiredError
 from counterseal.views.calls import CallSearch
-from counterseal.views.tools import ChangeRow, GrantRow, StoppedTool, ToolPage, ToolRow
+from counterseal.views.tools import ChangeRow, ToolRow
 from counterseal.web.console.contract_view import contract_sections, shown_changes
 from counterseal.web.console.page_request import (
     ConsoleState,
     PageRequest,
-    parameter_errors,
     read_time,
 )
 from counterseal.web.console.rendering import address
+from counterseal.web.problems import RequestProblemError
 
 
 def routes(state: ConsoleState) -> list[Route]:
@@ -54,11 +54,20 @@ _STATUSES: Final = ("active", "deprecated", "disabled", "killed", "sunset", "qua
 
 async def registry(request: PageRequest) -> Response:
     """Show tools by name, quarantined ones first."""
-    chosen = {name: request.parameter(name) or "" for name in ("text", "status", "effect", "risk")}
-    rows = [row for row in request.view.tools.rows() if _matches(row, chosen)]
+    exact = {name: request.parameter(name) or "" for name in ("status", "effect", "risk")}
+    chosen = {"text": request.parameter("text") or "", **exact}
+    text = chosen["text"].lower()
+    rows = [
+        row
+        for row in request.view.tools.rows()
+        if all(value in ("", getattr(row, name)) for name, value in exact.items())
+        and (text in row.name.lower() or text in row.owner.lower())
+    ]
     rows.sort(key=lambda row: (row.status != "quarantined", row.name))
-    with parameter_errors():
-        first = max(0, int(request.parameter("from") or 0))
+    start = request.parameter("from") or "0"
+    if not start.isdecimal():
+        raise RequestProblemError("invalid-request", "from: expected a whole number of 0 or more")
+    first = int(start[:9])
     shown = rows[first : first + _PAGE]
     rest = first + _PAGE < len(rows)
     return await request.render(
@@ -76,13 +85,6 @@ async def registry(request: PageRequest) -> Response:
         effects=[effect.value for effect in Effect],
         risks=[risk.value for risk in RiskClass],
     )
-
-
-def _matches(row: ToolRow, chosen: dict[str, str]) -> bool:
-    text = chosen["text"].lower()
-    exact = (("status", row.status), ("effect", row.effect), ("risk", row.risk))
-    fits = all(chosen[name] in ("", value) for name, value in exact)
-    return fits and (text in row.name.lower() or text in row.owner.lower())
 
 
 async def _use(request: PageRequest, row: ToolRow) -> dict[str, Any]:
@@ -124,12 +126,7 @@ _DONE: Final = {
 }
 
 
-async def show(request: PageRequest) -> Response:
-    """Show a tool with everything about it."""
-    return await _tool_page(request)
-
-
-async def _tool_page(
+async def show(
     request: PageRequest,
     error: str = "",
     status: int = 200,
@@ -138,10 +135,11 @@ async def _tool_page(
     rollout: Mapping[str, Any] | None = None,
     shows: str | None = None,
 ) -> Response:
-    """Return a tool's page. `wrong` names the form with the error, `rollout` is a preview."""
-    name, view = request.segment("name"), request.view
+    """Show a tool. `wrong` names the form with the error, `rollout` is a preview."""
+    name, view, person = request.segment("name"), request.view, request.person
     page = view.tools.page(name)
-    operator = request.person.may(Role.OPERATOR)
+    operator, everywhere = person.may(Role.OPERATOR), person.may_everywhere(Role.OPERATOR)
+    refusal = RoleRequiredError(Role.OPERATOR, everywhere=operator)
     return await request.render(
         "tool.html",
         title=name,
@@ -151,12 +149,12 @@ async def _tool_page(
         page=page,
         used=await view.tools.use(name) if page.version else None,
         sections=contract_sections(page.contract),
-        grants=[{"grant": row, "may": _may_revoke(request, row)} for row in page.grant_list],
         changes=[_change(change) for change in page.changes],
-        quarantine=_quarantine(page),
+        quarantined=_QUARANTINED,
+        definition_changes=shown_changes(page.definition_changes),
         operator=operator,
-        everywhere=request.person.may_everywhere(Role.OPERATOR),
-        refusal=_refusal(page, operator=operator),
+        everywhere=everywhere,
+        refusal="" if page.may_operate else str(refusal),
         modes=[mode.value for mode in Mode],
         risks=[risk.value for risk in RiskClass],
         rollout=rollout,
@@ -165,14 +163,6 @@ async def _tool_page(
         form=request.form,
         done=_done_message(request),
     )
-
-
-def _quarantine(page: ToolPage) -> dict[str, Any] | None:
-    row = page.quarantine
-    if row is None:
-        return None
-    reason = _QUARANTINED.get(row.why, row.why)
-    return {"row": row, "reason": reason, "changes": shown_changes(page.definition_changes)}
 
 
 def _change(change: ChangeRow) -> dict[str, Any]:
@@ -187,16 +177,6 @@ def _change(change: ChangeRow) -> dict[str, Any]:
         "title": "Acceptance withdrawn" if withdrawn else _CHANGES.get(change.op, change.op),
         "details": ", ".join(detail for detail in details if detail),
     }
-
-
-def _refusal(page: ToolPage, *, operator: bool) -> str:
-    """Return why this person cannot change the tool; empty if they can."""
-    return "" if page.may_operate else str(RoleRequiredError(Role.OPERATOR, everywhere=operator))
-
-
-def _may_revoke(request: PageRequest, grant: GrantRow) -> bool:
-    everywhere = request.person.may_everywhere(Role.OPERATOR)
-    return everywhere or (grant.tenant is not None and request.person.may(Role.OPERATOR))
 
 
 def _done_message(request: PageRequest) -> str:
@@ -221,7 +201,7 @@ async def switch(request: PageRequest) -> Response:
     try:
         await change(name, version, reason=request.form_value("reason"))
     except RegistryError as error:
-        return await _tool_page(request, str(error), 422, wrong="use")
+        return await show(request, str(error), 422, wrong="use")
     return _done(request, "enabled" if enable else "disabled")
 
 
@@ -230,7 +210,7 @@ async def grant(request: PageRequest) -> Response:
     try:
         await request.view.tools.grant(_new_grant(request), reason=request.form_value("reason"))
     except (RegistryError, GrantError, ValueError) as error:
-        return await _tool_page(request, str(error), 422, wrong="grant")
+        return await show(request, str(error), 422, wrong="grant")
     return _done(request, "granted")
 
 
@@ -257,7 +237,7 @@ async def revoke(request: PageRequest) -> Response:
     try:
         await request.view.tools.revoke(grant_id, reason=reason)
     except RegistryError as error:
-        return await _tool_page(request, str(error), 422, wrong="revoke")
+        return await show(request, str(error), 422, wrong="revoke")
     return _done(request, "revoked")
 
 
@@ -272,7 +252,7 @@ async def quarantine(request: PageRequest) -> Response:
     except (NotFoundError, RoleRequiredError, StoreError):
         raise
     except CountersealError as error:
-        return await _tool_page(request, str(error), 409, wrong="quarantine")
+        return await show(request, str(error), 409, wrong="quarantine")
     return _done(request, "accepted" if accept else "refused")
 
 
@@ -285,15 +265,14 @@ async def preview_rollout(request: PageRequest) -> Response:
     text = request.parameter("percentage")
     if version is None or text is None:
         return request.redirect(address("tools", name))
-    with parameter_errors():
-        percentage = _percentage(text)
+    percentage = _percentage(text)
     try:
         shares = await request.view.tools.preview_rollout(name, version, percentage)
     except RegistryError as error:
-        return await _tool_page(request, str(error), 422, wrong="rollout")
+        return await show(request, str(error), 422, wrong="rollout")
     rollout = {"version": version, "percentage": percentage, "shares": shares}
     shows = address("v1", "tools", name, "rollout", version=version, percentage=str(percentage))
-    return await _tool_page(request, rollout=rollout, shows=shows)
+    return await show(request, rollout=rollout, shows=shows)
 
 
 async def roll_out(request: PageRequest) -> Response:
@@ -305,7 +284,7 @@ async def roll_out(request: PageRequest) -> Response:
             request.segment("name"), version, percentage, reason=reason
         )
     except (RegistryError, ValueError) as error:
-        return await _tool_page(request, str(error), 422, wrong="rollout")
+        return await show(request, str(error), 422, wrong="rollout")
     return _done(request, "rolled_out")
 
 
@@ -355,8 +334,10 @@ async def _kill_page(
     refusal = "" if may else str(RoleRequiredError(Role.OPERATOR))
     stopped: list[tuple[str, list[str]]] = []
     if target and may:
-        tools = await view.tools.preview_kill(tool=target.tool, effect=target.effect)
-        stopped = _by_name(tools)
+        versions: dict[str, list[str]] = {}
+        for tool in await view.tools.preview_kill(tool=target.tool, effect=target.effect):
+            versions.setdefault(tool.tool, []).append(tool.version)
+        stopped = sorted(versions.items())
     return await request.render(
         "kill.html",
         title="Kill switch",
@@ -377,14 +358,6 @@ async def _kill_page(
         restorable={kill.id for kill in view.tools.kills() if view.tools.may_restore(kill)},
         done=_SWITCHED.get(request.parameter("done") or "", ""),
     )
-
-
-def _by_name(tools: Sequence[StoppedTool]) -> list[tuple[str, list[str]]]:
-    """Return each tool once, with its versions."""
-    versions: dict[str, list[str]] = {}
-    for tool in tools:
-        versions.setdefault(tool.tool, []).append(tool.version)
-    return sorted(versions.items())
 
 
 async def stop(request: PageRequest) -> Response:

@@ -1,6 +1,7 @@
-"""Problems: every refusal of the API as `application/problem+json` (RFC 9457), from one table.
+"""Problems: every refusal of a request, from one table.
 
-A program decides by the code: one of the 21 codes for a call that was refused, else one of those in
+The API answers with `application/problem+json` (RFC 9457), the console with a page. A program
+decides by the code: one of the 21 codes for a call that was refused, else one of those in
 `PROBLEMS`. No text names a file, a query, or other callers. `problem_of` translates what routes
 raise; what it does not know is a fault of ours.
 """
@@ -15,6 +16,7 @@ from typing import Any, Final, NamedTuple, get_args
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import to_json
+from starlette.datastructures import QueryParams
 
 from counterseal.canonical import pointer
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
@@ -23,7 +25,6 @@ from counterseal.operations.auditor import AmbiguousCallError, NotKeptError
 from counterseal.views.base import NotFoundError, RoleRequiredError, utc
 from counterseal.views.call_page import CallChoiceRow, FieldProblem, Where
 from counterseal.views.record import VerificationRunningError
-from counterseal.web.middleware import RateLimitedError
 
 MEDIA_TYPE: Final = "application/problem+json"
 _MAX_ERRORS: Final = 20
@@ -88,7 +89,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
 
 
 class RequestProblemError(Exception):
-    """Raised to refuse a request, by routes and by middleware."""
+    """Raised to refuse a request, by routes, pages and middleware."""
 
     def __init__(
         self,
@@ -187,14 +188,28 @@ def invalid_request(
     )
 
 
-def refuse_unknown_parameters(given: Iterable[str], allowed: Sequence[str]) -> None:
-    """Raise RequestProblemError for a query parameter that the route does not have.
+_REPEATABLE: Final = ("type",)
+"""Query parameters that may be given several times."""
 
-    Ignoring it would make a list look narrower than it is.
+
+def check_parameters(given: QueryParams, allowed: Sequence[str]) -> None:
+    """Raise RequestProblemError for a query parameter that the route does not have, or given twice.
+
+    Ignoring an unknown one would make a list look narrower than it is. Of two, each reader on the
+    way could take another one.
     """
-    name = next((name for name in given if name not in allowed), None)
-    if name is None:
+    names = [name for name, _ in given.multi_items()]
+    for name in names:
+        if name not in _REPEATABLE and names.count(name) > 1:
+            shown = name[:_MAX_NAME]
+            detail = f'Parameter "{shown}" is given twice. Send it once.'
+            raise RequestProblemError(
+                "invalid-request", detail, param=pointer(shown), where="query"
+            )
+    unknown = [name for name in names if name not in allowed]
+    if not unknown:
         return
+    name = unknown[0]
     shown, similar = name[:_MAX_NAME], get_close_matches(name[:_MAX_NAME], allowed, n=1)
     hint = f' Did you mean "{similar[0]}"?' if similar else ""
     raise RequestProblemError(
@@ -208,7 +223,9 @@ def refuse_unknown_parameters(given: Iterable[str], allowed: Sequence[str]) -> N
 
 # --- what routes raise ----------------------------------------------------------------------------
 
-_PARAMETER: Final = re.compile(r"(cursor|since|until|code|metric|part|types|window|buckets): ")
+_PARAMETER: Final = re.compile(
+    r"(cursor|since|until|code|metric|part|types|window|buckets|percentage): "
+)
 """How a view names the parameter that is not valid."""
 _VOTES: Final = {
     "typed": ("confirmation-required", "/typed"),
@@ -247,8 +264,6 @@ def problem_of(error: Exception) -> RequestProblemError | None:
     match error:
         case RequestProblemError():
             return error
-        case RateLimitedError():
-            return RequestProblemError("rate-limited", str(error), headers=error.headers)
         case RequestValidationError():
             return invalid_request(error.errors())
         case RoleRequiredError():

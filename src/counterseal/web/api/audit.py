@@ -1,9 +1,9 @@
-"""Routes for the audit record, for metrics, and for the caller's own identity."""
+"""Routes for the audit record: events, seals, verification, export."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query
 from pydantic_core import to_json
@@ -11,25 +11,19 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from counterseal.audit import EventType
-from counterseal.views import Me
-from counterseal.views.base import Items, Page
-from counterseal.views.metrics import MetricRow, MetricSeries
+from counterseal.views.base import Page
 from counterseal.views.record import AuditReport, ChainStatus, EventRow
 from counterseal.web.api.dependencies import (
-    NO_CREDENTIAL,
     Context,
     Cursor,
     Filter,
     ForPeople,
     Limit,
     Time,
-    Window,
     open_cursor,
     seconds,
     sign_cursor,
 )
-from counterseal.web.api.middleware import AgentCaller, PersonCaller
-from counterseal.web.api.problems import RequestProblemError
 
 router = APIRouter()
 
@@ -85,15 +79,14 @@ async def verify(view: ForPeople, request: Request) -> AuditReport | Response:
     """
     if _LINES not in request.headers.get("accept", ""):
         return await view.record.verify()
-    lines = (_line(step) async for step in view.record.verification())
-    return StreamingResponse(lines, media_type=_LINES)
+    steps = view.record.verification()
 
+    async def lines() -> AsyncIterator[bytes]:
+        async for step in steps:
+            line = {"report" if isinstance(step, AuditReport) else "checked": step}
+            yield to_json(line) + b"\n"
 
-def _line(step: int | AuditReport) -> bytes:
-    content: dict[str, Any] = {"checked": step}
-    if isinstance(step, AuditReport):
-        content = {"report": step.model_dump(mode="json")}
-    return to_json(content) + b"\n"
+    return StreamingResponse(lines(), media_type=_LINES)
 
 
 @router.get(
@@ -119,63 +112,10 @@ async def export(
     lines = view.record.export(format, since=seconds(since), until=seconds(until))
     first = await anext(lines, b"")  # an error shows before anything is sent
     headers = {"Content-Disposition": f'attachment; filename="audit.{format}"'}
-    media = _MEDIA_TYPES[format]
-    return StreamingResponse(_chained(first, lines), media_type=media, headers=headers)
 
+    async def chunks() -> AsyncIterator[bytes]:
+        yield first
+        async for chunk in lines:
+            yield chunk
 
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for chunk in rest:
-        yield chunk
-
-
-# --- metrics --------------------------------------------------------------------------------------
-
-
-@router.get("/v1/metrics", tags=["metrics"])
-async def list_metrics(view: ForPeople, window: Window = "24h") -> Items[MetricRow]:
-    """List all metrics over a window that ends now."""
-    return Items[MetricRow](items=await view.metrics.rows(window))
-
-
-@router.get("/v1/metrics/{metric}/series", tags=["metrics"])
-async def metric_series(
-    view: ForPeople,
-    metric: str,
-    window: Window = "24h",
-    buckets: Annotated[int, Query(ge=1, le=500)] = 24,
-) -> MetricSeries:
-    """Show one metric over time."""
-    return await view.metrics.series(metric, window, buckets)
-
-
-# --- the caller -----------------------------------------------------------------------------------
-
-
-@router.get("/v1/me", tags=["me"])
-async def show_me(context: Context) -> Me:
-    """Show the caller's own identity."""
-    caller = context.caller
-    if isinstance(caller, AgentCaller):
-        principal = caller.principal
-        return Me(
-            kind="agent",
-            tenant=principal.tenant,
-            agent=principal.agent,
-            user=principal.user,
-            roles=sorted(principal.roles),
-            scopes=sorted(principal.scopes),
-            everywhere=[],
-        )
-    if isinstance(caller, PersonCaller):
-        person = caller.person
-        return Me(
-            kind="person",
-            tenant=person.tenant,
-            agent=None,
-            user=person.name,
-            roles=sorted(person.roles),
-            scopes=[],
-            everywhere=sorted(person.everywhere),
-        )
-    raise RequestProblemError("unauthenticated", NO_CREDENTIAL)
+    return StreamingResponse(chunks(), media_type=_MEDIA_TYPES[format], headers=headers)
