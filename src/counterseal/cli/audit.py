@@ -250,7 +250,7 @@ def show(
             who, vault = by or user_name("--by"), load_keys(keys).vault()
             now = time.time()
             capture = await read_arguments(opened, vault, name, call_id, by=who, now=now)
-            captured.update(capture._asdict())
+            captured.update(capture.record())
         events = list(await opened.search(name, EventFilter(call_id=call_id)))
         approvals = {event.body.get("approval_id") for _, event in events}
         held = [await opened.find_held(name, one) for one in approvals if isinstance(one, str)]
@@ -444,7 +444,7 @@ async def _line_with_arguments(
     if "captured" in event.body:
         try:
             capture = await open_capture(store, vault, tenant, event)
-            record["arguments"] = capture._asdict()
+            record["arguments"] = capture.record()
         except NotKeptError as error:
             record["arguments"] = {"not_kept": str(error)}
     return json.dumps(record, ensure_ascii=False) + "\n"
