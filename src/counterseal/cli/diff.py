@@ -252,8 +252,8 @@ def _finding_page(finding: LockFinding) -> Iterator[RenderableType]:
 
 
 def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
-    from counterseal.contract.sources.foreign_text import instructions_in
     from counterseal.contract.schema_diff import ChangeKind
+    from counterseal.contract.sources.foreign_text import instructions_in
     from counterseal.contract.sources.mcp.definition import describe
 
     for change in describe(before, after):

@@ -13,9 +13,9 @@ from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import at, pointer, thaw
+from counterseal.contract.schema_diff import ChangeKind
 from counterseal.contract.schemas import Parameter, parameters
 from counterseal.contract.sources.foreign_text import visible
-from counterseal.contract.schema_diff import ChangeKind
 from counterseal.views.tools import DefinitionChangeRow
 
 # --- contracts ------------------------------------------------------------------------------------
