@@ -109,17 +109,20 @@ def _has_digit(text: str) -> bool:
     return any(char.isdigit() for char in text)
 
 
-_BEFORE = re.compile(r"(?:[A-Za-z]{2,12} )?[\w.\-]*\Z", re.ASCII)
+_BEFORE = re.compile(r"[\w.\-]*(?: [A-Za-z]{2,12})?", re.ASCII)
+"""The part of a name that stands before its telling word, read backwards."""
 
 
 def _is_named(found: Found) -> bool:
     """Return whether a value behind a name is a secret: the better the name, the less it takes."""
     raw, start = found.raw, found.start
     lead, plain = raw[start : found.first].decode(), found.value.rstrip(".,;:!?*")
-    left = _BEFORE.search(raw[max(0, start - 40) : start].decode(errors="replace"))
-    name = (left.group() if left else "") + _NAME_END.sub("", lead, count=1)
+    if not _is_value(plain):
+        return False
+    left = _BEFORE.match(raw[max(0, start - 40) : start].decode(errors="replace")[::-1])
+    name = (left.group()[::-1] if left else "") + _NAME_END.sub("", lead, count=1)
     sure = telling(name)
-    if not sure or not _is_value(plain):
+    if not sure:
         return False
     if sure == 1 or lead.rstrip(_AROUND).endswith((",", "(", "|")):
         called = raw[found.last : found.last + 1] == b"("
@@ -141,36 +144,56 @@ _VALUE_OF = rf"{_QUOTES}*,?{_GAP}+{_QUOTES}*value{_QUOTES}*{_GAP}*[:=]"
 _IS = (
     rf"(?:{_QUOTES}*[\])]?{_GAP}*(?:=>|:=|==?|::?|->|%3[Dd]|→)[*_]*|{_VALUE_OF}"
     rf"|{_QUOTES}*,?{_QUOTES}*value{_QUOTES}+{_GAP}*[:=]| (?:(?:for|of) [\w.\-]+ )?(?:is|was):?"
-    rf"|:{_GAP}*[\w<>?.]+{_GAP}*=|{_GAP}*\||\(|>"
+    rf"|: ?[\w<>?.]+ ?=|{_GAP}*\||\(|>"
     rf"|{_QUOTES}+{_GAP}*,)"
 )
 """The separator between a name and its value: in code, JSON, quoted JSON, XML and prose."""
 _SCHEME = r"(?:(?i:bearer|basic|token|bot|apikey|ssws)\s+)?"
 _TAIL = r"[\w.\-]*"
 _NAME = rf"(?i:{SURE_WORDS}|{UNSURE_WORDS}){_TAIL}"
-_SURE_HINT = rf"(?i:{SURE_WORDS}){_TAIL}{_IS}"
 _WORD = r"[^\s\"'`,;&<>{}()\[\]\\]"
+_SURE_KEY = SURE_WORDS.replace(r"[ _.\-]?", '[^A-Za-z0-9"]*')
+_KEY_END = r'(?:[^"\\]|\\.)*":'
+_TELLING_KEY = (
+    rf'(?i:{_SURE_KEY}){_KEY_END}["\[\d\-]'
+    rf'|(?i:{UNSURE_WORDS}){_KEY_END}(?:\[|"[^"]{{8}})'
+)
+"""A hint for JSON text only: a key that may be `telling`, with a text, a list or a number."""
 
 
 def _named(opening: str, value: str, closing: str = "") -> Rule:
-    pattern = rf"(?i:{SURE_WORDS}){_TAIL}{_IS}{_GAP}*{opening}{_SCHEME}(?P<v>{value}){closing}"
-    return Rule("password", pattern, _SURE_HINT, context=_is_named)
+    name = rf"(?i:{SURE_WORDS}){_TAIL}{_IS}{_GAP}*"
+    pattern = rf"{name}{opening}{_SCHEME}(?P<v>{value}){closing}"
+    hint = rf"{name}\\*{opening or _WORD + '{4}'}"
+    return Rule("password", pattern, hint, context=_is_named)
 
 
-_COUNT = re.compile(r"\{(\d+)(?:,\d*)?\}")
+_COUNT = re.compile(r"\{(\d+)(?:,\d*)?\}(\||\Z)?")
+_ANY_HEAD = re.compile(r"(?:\[[^\]]*\])?\[[^\]]*\]\{[\d,]+\}")
+
+
+def _fewer(count: re.Match[str]) -> str:
+    """Return a shorter count for a hint: it need not see the end of a match."""
+    before, end = count.string[: count.start()], count[2]
+    if int(count[1]) <= 6:
+        return count[0]
+    at_end = end is not None and before.count("(") == before.count(")")
+    return ("{4}" if at_end else "{6,}") + (end or "")
 
 
 def _format(name: str, pattern: str, check: Callable[[str], bool] = _is_no_phrase) -> Rule:
     """Return the rule of a format, at the start of a word unless nothing else looks like it.
 
-    Its hint counts less far, which keeps the search small, and takes the `n` of an escaped newline
-    for the end of a word.
+    Its hint counts less far and leaves out a head of any characters, so that the search for hints
+    needs few states, and takes the `n` of an escaped newline for the end of a word.
     """
-    short = _COUNT.sub(lambda m: "{6,}" if int(m[1]) > 6 else m[0], pattern).replace(r"\b", "")
+    short = _COUNT.sub(_fewer, pattern.replace(r"\b", ""))
     if name in _UNMISTAKABLE:
         return Rule(name, pattern, short)
+    head = _ANY_HEAD.match(short)
+    hint = short[head.end() :] if head else rf"{_WORD_START}(?:{short})"
     context = _is_apart if name in _LIKE_BASE64 else None
-    return Rule(name, rf"\b(?:{pattern})", rf"{_WORD_START}(?:{short})", check, context=context)
+    return Rule(name, rf"\b(?:{pattern})", hint, check, context=context)
 
 
 _WORD_START = r"(?:\b|\\[nt])"
@@ -184,9 +207,10 @@ _LIKE_BASE64 = (
     "twitter-token", "voyage-key", "yandex-token",
 )  # fmt: skip
 _PREFIXED = (
-    r"(?:[a-z][a-z0-9]{1,14}[_\-](?:live|prod|sk|pat|apikey|api_key|token|tok|secret)[_\-][\w\-]{20,}"
-    r"|sk[_\-][\w\-]{24,}|pat[_\-][A-Za-z0-9]{24,})"
+    r"[a-z][a-z0-9]{1,14}[_\-](?:live|prod|sk|pat|apikey|api_key|token|tok|secret)[_\-][\w\-]{20,}",
+    r"sk[_\-][\w\-]{24,}|pat[_\-][A-Za-z0-9]{24,}",
 )
+"""Tokens of any vendor whose prefix says what they are."""
 
 SECRETS = (
     Rule(
@@ -203,7 +227,7 @@ SECRETS = (
         r"-----BEGIN |Private-Lines|LS0tLS1CRUdJTi",
     ),
     *(_format(name, pattern) for name, pattern, _ in FORMATS),
-    _format("prefixed-secret", _PREFIXED, looks_random),  # of any vendor whose prefix says it
+    *(_format("prefixed-secret", pattern, looks_random) for pattern in _PREFIXED),
     Rule(
         "jwt",
         r"eyJ[A-Za-z0-9_\-]{8,}\.(?:eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]*)?"
@@ -239,7 +263,7 @@ SECRETS = (
         "signature",
         r"[?&](?i:sig|signature|x-amz-signature|x-goog-signature|x-amz-security-token|hmac)"
         r"=(?P<v>[\w%+/=\-]{16,})",
-        r"(?i:sig|signature|token|hmac)=",
+        r"[?&](?i:sig|signature|x-amz-|x-goog-|hmac)",
         looks_random,
     ),
     Rule(
@@ -257,7 +281,7 @@ SECRETS = (
     Rule(  # .netrc
         "password",
         r"\blogin\s+\S+\s+password\s+(?P<v>[^\s\"']{4,})",
-        r"password",
+        r"login(?:\s|\\[nrt])",
         _has_digit,
     ),
     Rule(
@@ -266,14 +290,15 @@ SECRETS = (
         r"curl .*-u",
         _is_value,
     ),
-    _named(r'\\{0,3}"', r'[^"\n]{3,}?[^"\n\\]', r'\\{0,3}"'),
+    _named(r'\\{0,3}"', r'[^"\n]{3,}?[^"\n\\]', r'(?:\\{0,3}"|\z)'),
     _named("'", r"[^'\n]{4,}?", "'"),
     _named("`", r"[^`\n]{4,}?", "`"),
     _named("", rf"{_WORD}{{4,}}"),
     Rule(
         "password",
-        rf"(?i:{UNSURE_WORDS}){_TAIL}{_IS}{_GAP}*{_QUOTES}{{0,4}}{_SCHEME}(?P<v>{_WORD}{{8,}})",
-        rf"(?i:{UNSURE_WORDS}){_TAIL}{_IS}{_GAP}*\[?{_QUOTES}*{_SCHEME}{_WORD}{{8}}",
+        rf"(?i:{UNSURE_WORDS}){_TAIL}{_IS}{_GAP}*{_QUOTES}{{0,4}}{_SCHEME}"
+        rf"(?P<v>{_WORD}*\d{_WORD}*|{_WORD}{{20,}})",
+        rf"(?i:{UNSURE_WORDS}){_TAIL}{_IS}{_GAP}*{_QUOTES}*{_SCHEME}{_WORD}{{8}}",
         context=_is_named,
     ),
 )
@@ -380,9 +405,8 @@ NEUTRALISED = "neutralised"
 
 _DONE = re.compile(r"(?:\[redacted:[a-z_-]+\])+")
 _PASSES = 4
-_FAR = 16 * 1024
 _PLENTY = 64 * 1024 * 1024
-"""Memory for the quick search's states; with too little it would miss matches."""
+"""Memory for the states of the search for hints; with too little it would miss matches."""
 Counts = dict[tuple[str, str], int]
 
 
@@ -397,47 +421,23 @@ class Redaction:
         return {"rule": self.rule, "pointer": self.pointer, "count": self.count}
 
 
-class _Search:
-    """Finds the first match of any rule; built when a text first looks as if it had one.
+@cache
+def _compiled(pattern: str) -> tuple[Callable[[bytes, int], Any], int]:
+    """Return the search for a pattern, and the number of the group that marks the value."""
+    compiled = re2.compile(pattern.encode())
+    return compiled.search, compiled.groups
 
-    Where a match may begin is found by one small pattern, and which rule it is by a set of all
-    patterns from there. Together they would need too many states for random text.
-    """
 
-    __slots__ = ("_each", "_rules", "_starts", "_which")
-
-    def __init__(self, rules: tuple[Rule, ...], options: re2.Options) -> None:
-        self._rules = rules
-        starts = dict.fromkeys(
-            rf"\b{rule.hint.removeprefix(_WORD_START)}"
-            if rule.hint.startswith(_WORD_START)
-            else rule.hint
-            if rule.id in _UNMISTAKABLE
-            else rule.pattern.replace("?P<v>", "?:")
-            for rule in rules
-        )
-        self._starts = re2.compile("|".join(f"(?:{p})" for p in starts).encode(), options).search
-        self._which = re2.Set.MatchSet(options)
-        for rule in rules:
-            self._which.Add(rule.pattern.replace("?P<v>", "?:"))
-        self._which.Compile()
-        self._each: dict[int, Any] = {}
-
-    def next(self, raw: bytes, position: int) -> tuple[Rule, Found] | int | None:
-        """Return the next match, or where to go on after a false start, or None at the end."""
-        match = self._starts(raw, position)
-        if match is None:
-            return None
+def _next(rule: Rule, raw: bytes, position: int) -> Found | None:
+    """Return the rule's first match that begins at or behind a position and is accepted."""
+    search, group = _compiled(rule.pattern)
+    while match := search(raw, position):
         start = match.start()
-        for i in sorted(self._which.Match(raw[start : start + _FAR]) or ()):
-            if i not in self._each:
-                self._each[i] = re2.compile(self._rules[i].pattern.encode())
-            rule, pattern = self._rules[i], self._each[i]
-            if found := pattern.match(raw, start):
-                accepted = _accepted(rule, Found(raw, start, *found.span(pattern.groups)))
-                if accepted:
-                    return rule, accepted
-        return _after(raw, start)
+        if found := _accepted(rule, Found(raw, start, *match.span(group))):
+            return found
+        # A rejected match may overlap a valid one that starts inside it.
+        position = _after(raw, start)
+    return None
 
 
 def _accepted(rule: Rule, found: Found) -> Found | None:
@@ -454,29 +454,41 @@ def _accepted(rule: Rule, found: Found) -> Found | None:
     return found
 
 
-class Redactor:
-    """Redacts values with one combined pattern in linear time; built once per runtime."""
+def _search_for(patterns: Iterable[str]) -> Callable[[bytes], list[int] | None]:
+    """Return a search that tells which of the patterns match somewhere in a text."""
+    options = re2.Options()
+    options.max_mem = _PLENTY
+    options.log_errors = False
+    found = re2.Set.SearchSet(options)
+    for pattern in patterns:
+        found.Add(pattern)
+    found.Compile()
+    return found.Match  # type: ignore[no-any-return]
 
-    __slots__ = ("_rules", "_search", "suspects")
+
+class Redactor:
+    """Redacts values in linear time; built once per runtime.
+
+    One search of a text for the hints of all rules tells which rules can match there: mostly none.
+    Only the patterns of those are searched for. One pattern of all rules would need new states for
+    almost every character of a random secret, and building a state costs more than such a search.
+    """
+
+    __slots__ = ("_hinted", "_hints", "suspects")
 
     suspects: Callable[[bytes], Any]
-    """Return whether `redact` could find anything in a text, or in the value of this JSON text.
+    """Return whether `redact` could find anything in the value of a JSON text.
 
     One quick search, so that the common answer needs no walk.
     """
 
     def __init__(self, *, pii: Collection[str] = ()) -> None:
-        self._rules = rules_for(pii)
-        options = re2.Options()
-        options.max_mem = _PLENTY
-        options.log_errors = False
-        options.never_capture = True
-        # A pattern set tells only whether there is a match, at a third of a search's cost.
-        suspect = re2.Set.SearchSet(options)
-        suspect.Add("|".join(dict.fromkeys((*(rule.hint for rule in self._rules), SUSPECT))))
-        suspect.Compile()
-        self.suspects = suspect.Match
-        self._search = cache(lambda: _Search(self._rules, options))
+        hinted: dict[str, dict[int, Rule]] = {}
+        for order, rule in enumerate(rules_for(pii)):
+            hinted.setdefault(rule.hint, {})[order] = rule
+        self._hinted = tuple(hinted.values())
+        self._hints = _search_for(hinted)
+        self.suspects = _search_for(["|".join((*hinted, SUSPECT, _TELLING_KEY))])
 
     def redact(self, value: Any) -> tuple[Any, tuple[Redaction, ...]]:
         """Return the redacted value and the list of redactions."""
@@ -516,10 +528,7 @@ class Redactor:
             before = self._secrets(text.encode(errors="surrogatepass"), at, counts)
             shown, changes = neutralise(before.decode(errors="surrogatepass"))
             counts[NEUTRALISED, at] = counts.get((NEUTRALISED, at), 0) + changes
-        raw = shown.encode()
-        if not self.suspects(raw):
-            return shown
-        return self._secrets(raw, at, counts).decode()
+        return self._secrets(shown.encode(), at, counts).decode()
 
     def _secrets(self, raw: bytes, at: str, counts: Counts) -> bytes:
         # The remaining text can form a new match with its new neighbours, so it is searched again.
@@ -532,19 +541,24 @@ class Redactor:
 
     def _once(self, raw: bytes, at: str, counts: Counts) -> bytes | None:
         """Redact a text once. Return None if there was nothing to redact."""
+        rules: dict[int, Rule] = {}
+        for hint in self._hints(raw) or ():
+            rules |= self._hinted[hint]
+        ahead = {i: found for i, rule in rules.items() if (found := _next(rule, raw, 0))}
         pieces: list[bytes] = []
-        end = position = 0
-        search = self._search()
-        while (step := search.next(raw, position)) is not None:
-            if isinstance(step, int):
-                # A rejected match may overlap a valid one that starts inside it.
-                position = step
-                continue
-            rule, found = step
+        end = 0
+        while ahead:
+            first = min(ahead, key=lambda i: (ahead[i].start, i))
+            rule, found = rules[first], ahead[first]
             pieces += (raw[end : found.first], b"[redacted:%s]" % rule.id.encode())
             counts[rule.id, at] = counts.get((rule.id, at), 0) + 1
             end = found.last
             position = max(end, found.start + 1)
+            for i in [i for i, other in ahead.items() if other.start < position]:
+                if further := _next(rules[i], raw, position):
+                    ahead[i] = further
+                else:
+                    del ahead[i]
         return b"".join((*pieces, raw[end:])) if pieces else None
 
 

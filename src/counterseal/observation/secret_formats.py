@@ -1,8 +1,9 @@
 """The formats of secrets: a table by vendor, and the names that tell of a secret.
 
 `FORMATS` holds the token formats of vendors; the last column names the vendor's site. A format is
-found wherever it stands, because its prefix or its form gives it away. `telling` judges names,
-and `looks_random` the values for which a name alone is not enough.
+found wherever it stands, because its prefix or its form gives it away; a form that begins with any
+characters has a row of its own. `telling` judges names, and `looks_random` the values for which a
+name alone is not enough.
 """
 
 # ruff: noqa: ISC004 - a row of the table is one or more pieces of a pattern
@@ -48,9 +49,9 @@ FORMATS: Final[tuple[tuple[str, str, str], ...]] = (
      r"|amzn1\.oa2-cs\.v1\.[0-9a-f]{40,}", "docs.aws.amazon.com"),
     ("google-key", r"AIza[\w\-]{35}|ya29\.[\w.\-]{20,}|GOCSPX-[\w\-]{20,}|1//0[\w\-]{40,}"
      r"|AQ\.Ab8[\w\-]{40,}", "cloud.google.com/docs/authentication"),
-    ("azure-secret", r"[A-Za-z0-9_~.\-]{3}\dQ~[A-Za-z0-9_~.\-]{31,34}"
-     r"|[A-Za-z0-9]{40,60}JQQJ9[9D][A-Za-z0-9]{26,}|[A-Za-z0-9]{40,80}AZDO[A-Za-z0-9]{4}\b",
-     "learn.microsoft.com/purview"),
+    ("azure-secret", r"[A-Za-z0-9_~.\-]{3}\dQ~[A-Za-z0-9_~.\-]{31,34}", "learn.microsoft.com"),
+    ("azure-secret", r"[A-Za-z0-9]{40,60}JQQJ9[9D][A-Za-z0-9]{26,}", "learn.microsoft.com"),
+    ("azure-secret", r"[A-Za-z0-9]{40,80}AZDO[A-Za-z0-9]{4}\b", "learn.microsoft.com"),
     ("alibaba-key", r"LTAI[A-Za-z0-9]{12,26}\b", "alibabacloud.com/help"),
     ("tencent-key", r"AKID[A-Za-z0-9]{32}\b", "cloud.tencent.com"),
     ("volcengine-key", r"AKLT[A-Za-z0-9\-]{30,}", "volcengine.com/docs"),
@@ -92,8 +93,8 @@ FORMATS: Final[tuple[tuple[str, str, str], ...]] = (
     ("password-hash", r"\$(?:2[abxy]\$\d\d\$[./A-Za-z0-9]{40,}|(?:1|5|6|y|7|apr1)\$[^\s:\"'\\]{20,}"
      r"|argon2(?:id?|d)\$[^\s:\"'\\]{30,})", "crypt(5)"),
     # --- watching ---------------------------------------------------------------------------------
-    ("new-relic-key", r"NR(?:AK|AA|II|IQ|RA|JS|BR|AL)-[\w\-]{19,}|[0-9a-z]{36}NRAL\b",
-     "docs.newrelic.com"),
+    ("new-relic-key", r"NR(?:AK|AA|II|IQ|RA|JS|BR|AL)-[\w\-]{19,}", "docs.newrelic.com"),
+    ("new-relic-key", r"[0-9a-z]{36}NRAL\b", "docs.newrelic.com"),
     ("sentry-token", r"sntry[sui]_[\w\-+/=]{30,}", "docs.sentry.io"),
     ("grafana-token", r"glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}|glc_[A-Za-z0-9+/=]{32,}"
      r"|eyJrIjoi[A-Za-z0-9+/=\-_]{40,}", "grafana.com/docs"),
@@ -115,15 +116,15 @@ FORMATS: Final[tuple[tuple[str, str, str], ...]] = (
      r"|open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook/[\w\-]{20,}"
      r"|events\.pagerduty\.com/integration/[0-9a-f]{32}|private-[0-9a-f]{32}/basic\.ics",
      "the vendors' pages on incoming webhooks"),
-    ("discord-token", r"[MNO][A-Za-z0-9_\-]{23,27}\.[A-Za-z0-9_\-]{6}\.[A-Za-z0-9_\-]{27,40}"
-     r"|mfa\.[\w\-]{40,}",
-     "discord.com/developers"),
+    ("discord-token", r"[MNO][\w\-]{23,27}\.[\w\-]{6}\.[\w\-]{27,40}", "discord.com/developers"),
+    ("discord-token", r"mfa\.[\w\-]{40,}", "discord.com/developers"),
     ("telegram-token", r"(?:bot)?\d{8,10}:A[A-Za-z0-9_\-]{34}\b", "core.telegram.org/bots"),
     ("twilio-key", r"SK[0-9a-f]{32}\b", "twilio.com/docs"),
     ("sendgrid-key", r"SG\.[\w\-]{16,}\.[\w\-]{16,}", "docs.sendgrid.com"),
-    ("mailgun-key", r"(?:pub)?key-[0-9a-f]{32}\b|[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8}\b",
-     "documentation.mailgun.com"),
-    ("mailchimp-key", r"[0-9a-f]{32}-us\d{1,2}\b|md-[\w\-]{22}\b", "mailchimp.com/developer"),
+    ("mailgun-key", r"(?:pub)?key-[0-9a-f]{32}\b", "documentation.mailgun.com"),
+    ("mailgun-key", r"[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8}\b", "documentation.mailgun.com"),
+    ("mailchimp-key", r"[0-9a-f]{32}-us\d{1,2}\b", "mailchimp.com/developer"),
+    ("mailchimp-key", r"md-[\w\-]{22}\b", "mailchimp.com/developer"),
     ("brevo-key", r"x(?:keysib|smtpsib)-[0-9a-f]{40,}-[A-Za-z0-9]{16}", "developers.brevo.com"),
     ("resend-key", r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}", "resend.com/docs"),
     ("mailersend-key", r"mlsn\.[0-9a-f]{40,}", "developers.mailersend.com"),
@@ -229,16 +230,17 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+_END: Final = r"s?(?:\b|[_\d]|(?-i:[A-Z]))"
 SURE_WORDS: Final = (
-    r"passw(?:or)?d|passwort|kennwort|contrase(?:n|ñ)a|senha|passphrase|passcode|pwd|secret"
-    r"|cred|jwt"
-    r"|cookie|mnemonic|(?:seed|recovery)[ _\-](?:phrase|code)|authorization"
-    r"|(?:api|access|private|account|encryption|signing|master|auth|admin|consumer|app|license"
-    r"|subscription|shared)[ _.\-]?key"
-    r"|(?:access|auth|refresh|bearer|session|csrf|api|bot|personal)[ _.\-]?token"
+    r"(?:passw(?:or)?d|passwort|kennwort|contrase(?:n|ñ)a|senha|passphrase|passcode|pwd|secret"
+    r"|cred(?:ential)?|jwt|cookie|mnemonic|(?:seed|recovery)[ _.\-]?(?:phrase|code)|authorization"
+    r"|(?:api|access|private|account|encryption|signing|secret|master|auth|admin|consumer|app"
+    r"|license|subscription|shared)[ _.\-]?key"
+    rf"|(?:access|auth|refresh|bearer|session|csrf|api|bot|personal)[ _.\-]?token){_END}"
 )
 UNSURE_WORDS: Final = (
-    r"token|key|session|sess(?:ion)?id|webhook|(?:\b|_)(?:auth|pass|salt|sid|dsn|pat)"
+    r"(?:token|key|session|sess(?:ion)?id|webhook|(?:\b|_)(?:auth|pass|salt|sid|dsn|pat)"
+    rf"|(?-i:[a-z\d](?:Auth|Pass|Salt|Sid|Dsn|Pat))){_END}"
 )
 """RE2 patterns of the words that may tell of a secret; `telling` judges the whole name."""
 
@@ -246,7 +248,6 @@ _SURE: Final = re.compile(
     r".*(?:passw(?:or)?d|passwort|kennwort|contrase[nñ]a|senha|passphrase|passcode|pwd|secret"
     r"|apikey"
     r"|authtoken|accesstoken|privatekey|secretkey|accesskey)|credentials?|creds?|mnemonic|jwt"
-    r"|phrase"
     r"|cookie|authorization"
 )
 _SURE_OF: Final = {
@@ -255,8 +256,10 @@ _SURE_OF: Final = {
         license subscription shared"""
     ),
     "token": _words("access auth refresh bearer session csrf api bot personal"),
+    "phrase": _words("seed recovery"),
+    "code": _words("recovery"),
 }
-"""With one of these words before it, `key` or `token` is a secret whatever its value looks like."""
+"""With one of these words before it, such a word is a secret whatever its value looks like."""
 _UNSURE: Final = re.compile(
     r"key|.*token|.*sess(?:ion)?id|session|sid|auth|pass|webhook|salt|dsn|pat"
 )

@@ -7,11 +7,13 @@ import uuid
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+import re2
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from counterseal.observation import Redaction, Redactor
+from counterseal.observation.redact import PII, rules_for
 from tests.unit.observation.secret_samples import (
     BARE,
     PLAIN,
@@ -24,7 +26,8 @@ from tests.unit.observation.secret_samples import (
 )
 
 SECRETS = Redactor()
-EVERYTHING = Redactor(pii=("email", "phone", "iban", "credit_card", "ssn", "ip_address"))
+EVERYTHING = Redactor(pii=PII)
+RULES = [rule for rule in rules_for(PII) if rule.id != "password"]
 
 
 def of(letters, size):
@@ -117,6 +120,39 @@ def test_quick_search_never_overlooks_what_the_walk_would_find(value):
         return
     if redactions or clean != value:
         assert EVERYTHING.suspects(text)
+
+
+TOLD = st.one_of(
+    st.sampled_from(["x", "4711", "two words", "q7aB3dE5fG7h", "hf3K9q2LmXz81TbVw4Rp"]),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+NAMES = """my db pass Pass password secret key Key api token Auth sid seed phrase of prod"""
+
+
+@given(
+    parts=st.lists(st.sampled_from(NAMES.split()) | st.text(max_size=3), min_size=1, max_size=4),
+    joint=st.sampled_from(["", "_", "-", " ", ".", " ("]),
+    value=TOLD | st.lists(TOLD | st.lists(TOLD, max_size=2), max_size=3),
+)
+def test_quick_search_never_overlooks_a_value_under_a_telling_key(parts, joint, value):
+    data = {joint.join(parts): value}
+    clean, redactions = EVERYTHING.redact(data)
+    try:
+        text = to_json(data)
+    except ValueError:
+        return
+    if redactions or clean != data:
+        assert EVERYTHING.suspects(text)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@settings(max_examples=4)
+@given(data=st.data())
+def test_hint_of_a_rule_matches_wherever_its_pattern_does(rule, data):
+    text = data.draw(st.from_regex(rule.pattern, alphabet=st.characters(max_codepoint=126)))
+    if re2.search(rule.pattern, text):
+        assert re2.search(rule.hint, text)
 
 
 def test_redactions_say_rule_place_and_count_and_never_the_value():
@@ -238,6 +274,13 @@ def test_vendors_secrets_are_found_in_files_headers_urls_logs_and_prose(
     assert len(missed) <= (1 - least) * len(samples), missed[:20]
 
 
+@pytest.mark.parametrize("line", lines(PREFIXED))
+def test_every_format_with_a_prefix_is_found_on_its_own(line):
+    rng = random.Random(line)
+    samples = [made(line.split(" ", 1)[1], rng) for _ in range(5)]
+    assert [secret for secret in samples if secret in SECRETS.redact(f"({secret})")[0]] == []
+
+
 KEYS = """token jwt session_id sessionId GITHUB_TOKEN PGPASSWORD api_key apiKey x-api-key
 clientSecret Cookie authToken id_token refreshToken private_key stripe_key
 credentials DB_PASS pass sid csrf_token encryptionKey license_key SECRET_KEY_BASE
@@ -261,6 +304,11 @@ def test_letters_and_digits_under_the_name_of_a_token_are_a_secret(
     secret = letter + data.draw(of(letters, 10)) + digit
     assert SECRETS.redact({name: secret})[0] == {name: "[redacted:password]"}
     assert SECRETS.redact(f"{name}={secret}")[0] == f"{name}=[redacted:password]"
+
+
+def test_value_whose_closing_quote_is_cut_off_is_found():
+    assert "horse" not in SECRETS.redact('{"id": 7, "client_secret": "correct-horse')[0]
+    assert "horse" not in SECRETS.redact({"log": 'db_password: "correct-horse'})[0]["log"]
 
 
 @pytest.mark.parametrize("token", ["gh" + "p_" + "c" * 36, "xo" + "xb-" + "abcdef" * 3])
