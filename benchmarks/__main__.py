@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    adapters,
     call,
     gateway,
     growth,
@@ -21,6 +22,7 @@ from benchmarks._house.command import main
 
 BENCHES = {
     "call": call.bench,
+    "adapters": adapters.bench,
     "ledger": ledger.bench,
     "mcp_server": mcp_server.bench,
     "gateway": gateway.bench,

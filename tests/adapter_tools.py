@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".venv-adapters"
 FRAMEWORKS = {
     "langgraph": ["langgraph-checkpoint-sqlite>=3", "langchain-mcp-adapters>=0.3"],
+    "openai-agents": [],
+    "pydantic-ai": ["pydantic-ai-slim[mcp]"],
 }
 """By extra: what its tests need beside the extra itself."""
 FAST = ("langgraph", "openai-agents", "pydantic-ai")

@@ -132,8 +132,18 @@ async def killed_after_the_effect(world: World) -> None:
         await world.session(runtime, [[NOTE], "done"]).start()
 
 
+async def killed_after_the_effect_alone(world: World) -> None:
+    w.FAULTS["note"] = "kill"
+    await world.session(None, [[NOTE], "done"]).start()
+
+
 PARTS = {
-    function.__name__: function for function in (until_paused_then_killed, killed_after_the_effect)
+    function.__name__: function
+    for function in (
+        until_paused_then_killed,
+        killed_after_the_effect,
+        killed_after_the_effect_alone,
+    )
 }
 
 
@@ -168,6 +178,11 @@ async def approved_with_other_arguments(world: World) -> None:
     async with world.runtime() as runtime:
         session = world.session(runtime, [[PAY], "done"])
         before = await session.start()
+        if not getattr(world.framework, "EDITS", True):
+            await approve(runtime, before)
+            await session.resume_with(other)  # the framework itself refuses the edited run
+            count()
+            return
         turn = await session.resume_with(other)
         count()
         same([one["packet"]["arguments"] for one in turn.pending], [other])

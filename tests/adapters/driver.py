@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import cases  # noqa: E402 - the folder was put on the path above
+import faults  # noqa: E402
 import world  # noqa: E402
 
 
@@ -42,26 +43,41 @@ def main() -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as counter:
         world.URL = f"http://127.0.0.1:{counter.stdout.readline().strip()}"
-        results = {name: run(framework, name) for name in words or cases.CASES}
+        if words == ["--matrix"]:
+            results = {name: compare(framework, name) for name in faults.FAULTS}
+        else:
+            results = {name: run(framework, name) for name in words or cases.CASES}
         counter.stdin.close()
     versions = {package: version(package) for package in framework.PACKAGES}
     print(json.dumps({"versions": versions, "cases": results}))
 
 
 def run(framework, name: str) -> str | None:
-    """Run one case in a folder of its own. Returns what went wrong."""
+    """Run one case. Returns what went wrong."""
+    try:
+        in_folder(framework, cases.CASES[name])
+    except BaseException:  # noqa: BLE001 - reported to pytest
+        return traceback.format_exc()
+    return None
+
+
+def compare(framework, name: str) -> list[str]:
+    """Run one fault with the adapter, and with the framework alone."""
+    _, fault = faults.FAULTS[name]
+    return [in_folder(framework, fault, governed) for governed in (True, False)]
+
+
+def in_folder(framework, function, *more):
+    """Run an async function of a world in a folder of its own, with nothing done outside yet."""
     urllib.request.urlopen(urllib.request.Request(world.URL, method="DELETE")).read()
     world.FAULTS.clear()
     world.ACTED = asyncio.Event()
     with tempfile.TemporaryDirectory(prefix="counterseal-") as folder:
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
         try:
-            asyncio.run(cases.CASES[name](world.World(framework, Path(folder))))
-        except BaseException:  # noqa: BLE001 - reported to pytest
-            return traceback.format_exc()
+            return asyncio.run(function(world.World(framework, Path(folder)), *more))
         finally:
             faulthandler.cancel_dump_traceback_later()
-    return None
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Required, TypedDict, TypeVar
 
@@ -53,6 +54,7 @@ _WRAPPED: Final = {
 """The output schema of a tool whose framework declares none: any result."""
 _AWAITING_DECISION: Final = RESPONSES[Code.CONFIRMATION_MISSING].next_action
 _PARAMETER: Final = "counterseal_call"
+_MARK: Final = "counterseal_host_executed"
 _ELSEWHERE: Final = "This tool is executed by its agent framework; make the call there."
 _PAUSED: Final = "The tool paused itself before it did anything."
 
@@ -166,21 +168,25 @@ class HostOptions(TypedDict, total=False):
 class _Execution:
     """The framework's function for one call, and what became of it."""
 
-    __slots__ = ("call", "native", "raised")
+    __slots__ = ("call", "native", "principal", "raised", "run_id")
 
-    def __init__(self, call: HostCall) -> None:
+    def __init__(self, call: HostCall, principal: Principal, run_id: str | None) -> None:
         self.call = call
+        self.principal = principal
+        self.run_id = run_id
         self.native: tuple[Any] | None = None
         self.raised: BaseException | None = None
 
 
 _EXECUTION: ContextVar[_Execution | None] = ContextVar("counterseal_execution", default=None)
-_CALL: ContextVar[Context | None] = ContextVar("counterseal_call", default=None)
+_OUTER: ContextVar[_Execution | None] = ContextVar("counterseal_outer", default=None)
+"""The governed call whose tool runs here; a call that is made inside is a sub-agent's."""
+_CONTEXT: ContextVar[Context | None] = ContextVar("counterseal_context", default=None)
 
 
 def current_call() -> Context | None:
-    """Return the governed call in which the caller runs: its `key` is for the destination."""
-    return _CALL.get()
+    """Return the change in which the caller runs: its `key` is for the destination."""
+    return _CONTEXT.get()
 
 
 # --- contracts ------------------------------------------------------------------------------------
@@ -221,14 +227,15 @@ def host_executed(contract: Contract) -> Tool[..., Any]:
     if terms is None or terms.then is not Then.RESUBMIT:
         own = {} if terms is None else terms.model_dump(exclude_none=True)
         contract = contract.model_copy(update={"approval": {**own, "then": Then.RESUBMIT}})
-    output = compile_schema(contract.affordance.output_schema)
+    fit = _fit_for(contract)
 
-    async def run(*, counterseal_call: Context, **arguments: Any) -> Any:
+    async def run(*, counterseal_call: Context | None = None, **arguments: Any) -> Any:
         execution = _EXECUTION.get()
         _EXECUTION.set(None)  # for this call only: what it calls in turn has its own
         if execution is None or execution.call.tool != contract.name:
             raise NotSentError(_ELSEWHERE)
-        _CALL.set(counterseal_call)
+        _OUTER.set(execution)
+        _CONTEXT.set(counterseal_call)
         call = execution.call
         try:
             if call.threaded:
@@ -241,10 +248,20 @@ def host_executed(contract: Contract) -> Tool[..., Any]:
             raise NotSentError(_PAUSED) from error
         plain = call.to_plain(result)
         execution.native = (result,)
-        return _fitting(output, plain)
+        return fit(plain)
 
     run.__name__ = run.__qualname__ = contract.name
-    return Tool(contract=contract, function=run, injected={_PARAMETER: Context})
+    setattr(run, _MARK, True)
+    # A read has no key to pass on, so that it is spared the context.
+    injected = {_PARAMETER: Context} if contract.mutates else {}
+    return Tool(contract=contract, function=run, injected=injected)
+
+
+def _fit_for(contract: Contract) -> Callable[[Any], Any]:
+    """Return the function that gives a result the form which the contract declares."""
+    if thaw(contract.affordance.output_schema) == _WRAPPED:
+        return lambda value: {"result": value}
+    return partial(_fitting, compile_schema(contract.affordance.output_schema))
 
 
 def _fitting(output: Validator, value: Any) -> Any:
@@ -268,7 +285,7 @@ def _is_valid(output: Validator, form: Any) -> bool:
 
 
 def _is_host_executed(tool: Tool[..., Any] | None) -> bool:
-    return tool is not None and _PARAMETER in tool.injected
+    return tool is not None and getattr(tool.function, _MARK, False)
 
 
 # --- packages -------------------------------------------------------------------------------------
@@ -409,7 +426,7 @@ class Host:
         principal = await self._principal_of(call)
         if isinstance(principal, Observation):
             return False  # submitting it gives the refusal
-        judged = await self.runtime.preview(self._proposal(call, principal), principal)
+        judged = await self.runtime.preview(await self._proposal(call), principal)
         return judged.verdict == "require_approval"
 
     async def pending(self, observation: Observation, tenant: str) -> Pending | None:
@@ -453,44 +470,54 @@ class Host:
     # --- inside -----------------------------------------------------------------------------------
 
     async def _submit(self, call: HostCall, principal: Principal) -> Answer:
-        execution = _Execution(call)
+        proposal = await self._proposal(call)
+        execution = _Execution(call, principal, proposal.run_id)
         token = _EXECUTION.set(execution)
         try:
-            observation = await self.runtime.submit(self._proposal(call, principal), principal)
+            observation = await self.runtime.submit(proposal, principal)
         finally:
             _EXECUTION.reset(token)
         if execution.raised is not None:
             raise execution.raised
+        if observation.ok:
+            shown = observation.raw is None and not observation.redactions
+            return Answer(observation=observation, native=execution.native if shown else None)
         if _is_unrecorded(observation):
             raise NotRecordedError(f"{call.tool}: the store is down, so nothing was executed")
-        shown = observation.ok and observation.raw is None and not observation.redactions
-        if shown and execution.native is not None:
-            return Answer(observation=observation, native=execution.native)
-        pending = None if observation.ok else await self.pending(observation, principal.tenant)
+        pending = await self.pending(observation, principal.tenant)
         return Answer(observation=observation, pending=pending)
 
-    def _proposal(self, call: HostCall, principal: Principal) -> Proposal:
-        outer = _CALL.get()
-        run_id = call.run_id if outer is None else outer.run_id  # so that budgets are shared
-        operation_id = call.call_id if self._is_one_call(call.tool) else None
+    async def _proposal(self, call: HostCall) -> Proposal:
+        outer = _OUTER.get()
         return Proposal(
             tool=call.tool,
             arguments=call.arguments,
-            run_id=run_id,
+            run_id=call.run_id if outer is None else await self._run_of(outer),
             call_id=call.call_id,
-            operation_id=operation_id,
+            operation_id=call.call_id if self._is_one_call(call.tool) else None,
             conversation_id=call.run_id,
         )
+
+    async def _run_of(self, outer: _Execution) -> str:
+        """Return the run of a parent's call: its sub-agents are charged to the same budgets."""
+        if outer.run_id is not None:
+            return outer.run_id
+        who, now = outer.principal, self.runtime.clock()
+        return (await self.runtime.store.implicit_run(who.tenant, who.agent, who.user, now)).run_id
+
+    def mutates(self, tool: str) -> bool:
+        """Return whether a tool may change something; one that is not known counts as such."""
+        records = self.runtime.registry.versions(tool)
+        return not records or any(record.mutates for record in records)
 
     def _is_one_call(self, tool: str) -> bool:
         """Return whether the call's id is part of the operation, beside its arguments."""
         if self._same is not None:
             return self._same == "call"
-        records = self.runtime.registry.versions(tool)
-        return not any(
-            record.contract.effect is Effect.IRREVERSIBLE and not record.contract.repeatable
-            for record in records
-        )
+        for record in self.runtime.registry.versions(tool):
+            if record.contract.effect is Effect.IRREVERSIBLE and not record.contract.repeatable:
+                return False
+        return True
 
     async def _principal_of(self, call: HostCall) -> Principal | Observation:
         try:
@@ -500,7 +527,7 @@ class Host:
             principal = None
         if not isinstance(principal, Principal):
             return self._denied(call, "The host does not say on whose behalf this call is made.")
-        outer = _CALL.get()
+        outer = _OUTER.get()
         if outer is None:
             return principal
         parent = outer.principal

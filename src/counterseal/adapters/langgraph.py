@@ -117,6 +117,8 @@ class Counterseal(AgentMiddleware[Any, Any, Any]):
         thread = configurable.get("thread_id")
 
         def execute(arguments: dict[str, Any]) -> Any:
+            if arguments == called["args"]:
+                return handler(request)
             return handler(request.override(tool_call={**called, "args": arguments}))
 
         return HostCall(

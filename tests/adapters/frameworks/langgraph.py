@@ -32,6 +32,8 @@ from counterseal.adapters import langgraph as adapter
 from counterseal.adapters.host import Host
 
 PACKAGES = ("langchain", "langgraph")
+ONE_NODE = {"node": True}
+"""The options with which all calls of a turn run in one node."""
 contract_for = adapter.contract_for
 
 
@@ -136,7 +138,11 @@ class Session:
     async def resume_with(self, arguments: Any) -> Turn:
         """Go on with arguments that a person wrote in the host's page."""
         return await self.resume(
-            lambda shown: {"type": "edit", "approval_id": shown["approval_id"], "args": arguments}
+            lambda shown: {
+                "type": "edit",
+                "approval_id": shown.get("approval_id"),
+                "args": arguments,
+            }
         )
 
     async def nested(self) -> Turn:
@@ -161,8 +167,9 @@ async def _asked(request: Any, handler: Any) -> Any:
     """The usual hand-made approval: ask, and run if the answer is yes."""
     if request.tool_call["name"] in ("pay", "send_mail"):
         reply = interrupt({"tool_call_id": request.tool_call["id"]})
-        if not reply:
-            return ToolMessage("no", tool_call_id=request.tool_call["id"], status="error")
+        if isinstance(reply, dict):  # edited, as LangChain's own middleware allows it
+            edited = {**request.tool_call, "args": reply["args"]}
+            return await handler(request.override(tool_call=edited))
     return await handler(request)
 
 

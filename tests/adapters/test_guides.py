@@ -1,0 +1,43 @@
+"""The guides of frameworks and the example run in the frameworks' own environments."""
+
+import subprocess
+
+import pytest
+
+from tests.adapter_tools import FRAMEWORKS, ROOT, adapter_python, fast
+from tests.adapters.matrix import measure, rows, sections
+
+pytestmark = pytest.mark.slow
+RUN_PAGE = """
+import sys
+from pathlib import Path
+from tests.docs.runner import run_page
+run_page(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def pytest_generate_tests(metafunc):
+    every = metafunc.config.option.adapters
+    if "guide" in metafunc.fixturenames:
+        metafunc.parametrize("guide", list(FRAMEWORKS) if every else fast())
+    if "measured" in metafunc.fixturenames:
+        metafunc.parametrize("measured", list(FRAMEWORKS) if every else [])
+
+
+def test_examples_of_a_guide_work(guide, tmp_path):
+    page = ROOT / "docs" / "frameworks" / f"{guide}.md"
+    command = [adapter_python(guide), "-c", RUN_PAGE, page, tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_the_readme_shows_what_the_example_prints():
+    command = [adapter_python("langgraph"), ROOT / "examples" / "double_send"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert f"$ python examples/double_send\n{done.stdout}```" in (ROOT / "README.md").read_text()
+
+
+def test_the_fail_matrix_says_what_happens(measured):
+    shown = sections()[measured]
+    assert [row for row in rows(measure(measured)) if row not in shown] == []
