@@ -9,10 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from counterseal.web.console.rendering import address, environment, json_lines, lines
+from counterseal.codes import Code
+from counterseal.ledger.records import HeldStatus
+from counterseal.registry import QuarantineReason
+from counterseal.registry.changes import Op
+from counterseal.views.attention import ACTIONS
+from counterseal.web.console.rendering import WORDS, address, environment, json_lines, lines
 from counterseal.web.identity import safe_next
 
 TEMPLATES = environment(lambda name: f"/static/x/{name}")
+
+
+def test_there_are_words_for_everything_that_a_page_names():
+    assert set(WORDS["codes"]) == set(Code.__members__)
+    assert set(WORDS["statuses"]) == {status.value for status in HeldStatus}
+    assert set(WORDS["attention"]["kinds"]) == set(ACTIONS)
+    actions = {name for names in ACTIONS.values() for name in names}
+    assert set(WORDS["attention"]["actions"]) == actions
+    assert set(WORDS["tools"]["quarantined"]) == {reason.value for reason in QuarantineReason}
+    assert set(WORDS["tools"]["changes"]) <= {op.value for op in Op}
 
 
 def rendered(source, **values):

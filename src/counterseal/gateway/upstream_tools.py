@@ -129,12 +129,10 @@ class UpstreamTools:
 
     async def wait_for_first_listing(self, seconds: float) -> None:
         """Wait until every upstream was asked for its tools once, at most `seconds`."""
-        events = [state.first_listing for state in self.states.values()]
-        waits = [asyncio.ensure_future(event.wait()) for event in events]
-        if waits:
-            await asyncio.wait(waits, timeout=seconds)
-        for wait in waits:
-            wait.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                for state in self.states.values():
+                    await state.first_listing.wait()
 
     def _lock_stamp(self) -> tuple[int, int] | None:
         try:

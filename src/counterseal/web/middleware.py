@@ -207,22 +207,22 @@ def bare_page(status: int, message: str, *, headers: Mapping[str, str] | None = 
 
 async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     """Return a request's body. Raises RequestProblemError or ClientDisconnect."""
-    announced, body = request.headers.get("content-length", ""), bytearray()
-    close = {"Connection": "close"}
-    detail = f"The body must be at most {limit:,} bytes."
-    too_large = RequestProblemError("too-large", detail, headers=close)
-    if announced.isdecimal() and int(announced[:20]) > limit:
-        raise too_large
+    announced, close = request.headers.get("content-length", ""), {"Connection": "close"}
+    body = bytearray()
+    size, chunks = int(announced[:20]) if announced.isdecimal() else 0, request.stream()
     try:
         async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
+            while size <= limit:
+                chunk = await anext(chunks, None)
+                if chunk is None:
+                    return bytes(body)
                 body += chunk
-                if len(body) > limit:
-                    raise too_large
+                size = len(body)
     except TimeoutError:
         detail = f"The body did not arrive within {seconds:g} s."
         raise RequestProblemError("request-timeout", detail, headers=close) from None
-    return bytes(body)
+    detail = f"The body must be at most {limit:,} bytes."
+    raise RequestProblemError("too-large", detail, headers=close)
 
 
 # --- rates ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -16,6 +17,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 from pydantic_core import to_json
+from ruamel.yaml import YAML
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -163,36 +165,7 @@ operation does not list is refused with 400, and so is one that is given twice.
 """
 _AGENT: Final[Mapping[str, list[str]]] = {"agent": []}
 _PERSON: Final[Mapping[str, list[str]]] = {"person": []}
-_SCHEMES: Final = {
-    "agent": {
-        "type": "http",
-        "scheme": "bearer",
-        "description": "An agent's API key (`cs_key_…`), or an OAuth access token for this server.",
-    },
-    "person": {"type": "http", "scheme": "bearer", "description": "A personal key: `cs_person_…`."},
-    "session": {
-        "type": "apiKey",
-        "in": "cookie",
-        "name": "counterseal",
-        "description": "The console's session. Over https it is called `__Host-counterseal`.",
-    },
-    "csrf": {
-        "type": "apiKey",
-        "in": "header",
-        "name": "X-CSRF-Token",
-        "description": "Required with a session for every method but GET.",
-    },
-}
 _ID: Final = {"X-Request-Id": {"$ref": "#/components/headers/RequestId"}}
-_HEADERS: Final = {
-    "RequestId": {
-        "description": "The caller's, if it is well-formed.",
-        "schema": {"type": "string"},
-    },
-    "ETag": {"description": "For `If-None-Match`.", "schema": {"type": "string"}},
-    "RetryAfter": {"description": "Seconds.", "schema": {"type": "integer"}},
-    "Authenticate": {"description": "The accepted credentials.", "schema": {"type": "string"}},
-}
 _MORE: Final = {
     401: {"WWW-Authenticate": {"$ref": "#/components/headers/Authenticate"}},
     409: {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}},
@@ -220,9 +193,9 @@ _TITLES: Final = {
 def api_document() -> dict[str, Any]:
     """Return the API's OpenAPI document, which is the same for every server.
 
-    It is FastAPI's, with what FastAPI does not know. Which credentials an operation accepts follows
-    from the view that its route depends on. Every operation lists the problems that it can answer.
-    `POST /v1/calls` is a plain route, and is described here by hand.
+    It is FastAPI's, with what FastAPI does not know (`openapi.yaml`). Which credentials an
+    operation accepts follows from the view that its route depends on. Every operation lists the
+    problems that it can answer.
     """
     app = _application((), ())
     described = get_openapi(title="Counterseal", version="1", description=_ABOUT, routes=app.routes)
@@ -238,8 +211,6 @@ def api_document() -> dict[str, Any]:
     parts["schemas"] |= more["$defs"]
     for name in ("HTTPValidationError", "ValidationError"):
         parts["schemas"].pop(name, None)
-    parts["securitySchemes"] = _SCHEMES
-    parts["headers"] = _HEADERS
     schema = {"$ref": "#/components/schemas/ProblemBody"}
     parts["responses"] = {
         f"Problem{status}": {
@@ -252,8 +223,10 @@ def api_document() -> dict[str, Any]:
     for route in _DESCRIBED:
         for method in route.methods or ():
             _complete(described["paths"][route.path_format][method.lower()], route, method)
-    described["paths"]["/v1/calls"]["post"] = _submission()
-    _link(described["paths"])
+    file = files("counterseal.web.api") / "openapi.yaml"
+    _merge(described, YAML(typ="safe").load(file.read_text("utf-8")))
+    submission = described["paths"]["/v1/calls"]["post"]
+    _add_problems(submission["responses"], (*_ALWAYS, *_OF_CHANGES, *_OF_CALLS))
     return described
 
 
@@ -283,88 +256,10 @@ def _add_problems(responses: dict[str, Any], statuses: tuple[int, ...]) -> None:
         responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
 
 
-# --- calls ----------------------------------------------------------------------------------------
-
-
-def _submission() -> dict[str, Any]:
-    responses: dict[str, Any] = {
-        "200": _observed("The call was executed."),
-        "202": _observed("The call needs approval; `Location` is the approval.", held=True),
-        "207": _observed("The call was executed in part."),
-    }
-    _add_problems(responses, (*_ALWAYS, *_OF_CHANGES, *_OF_CALLS))
-    return {
-        "tags": ["calls"],
-        "summary": "Submit Call",
-        "operationId": "submit_call",
-        "description": (
-            "Submit a call. The status is the observation's; the problem of a refused call carries"
-            " the observation. Calls with the same key are executed once."
-        ),
-        "parameters": [
-            _header(
-                "Idempotency-Key",
-                "In quotes, or bare. Left out: a key derived from run and arguments.",
-                {
-                    "type": "string",
-                    "pattern": '^("[ !#-\\[\\]-~]{0,250}[!#-\\[\\]-~]"|[!#-+\\--~]{1,255})$',
-                },
-            ),
-            _header(
-                "Prefer",
-                "`wait=N`: wait up to N seconds, 30 at most, for an approval or a like call.",
-                {"type": "string", "examples": ["wait=10"], "pattern": "^wait=[0-9]{1,2}$"},
-            ),
-            _header(
-                "traceparent",
-                "The W3C trace context.",
-                {"type": "string", "pattern": "^00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]$"},
-            ),
-        ],
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {"schema": {"$ref": "#/components/schemas/Submission"}}
-            },
-        },
-        "responses": responses,
-        "security": [_AGENT],
-    }
-
-
-def _observed(description: str, *, held: bool = False) -> dict[str, Any]:
-    text: dict[str, Any] = {"schema": {"type": "string"}}
-    headers = {
-        **_ID,
-        "Idempotent-Replayed": {"description": "true: answered from an earlier call.", **text},
-    }
-    if held:
-        headers["Location"] = {"description": "The approval.", **text}
-    schema = {"$ref": "#/components/schemas/ObservationRow"}
-    return {
-        "description": description,
-        "headers": headers,
-        "content": {"application/json": {"schema": schema}},
-    }
-
-
-def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "header", "description": description, "schema": schema}
-
-
-def _link(paths: dict[str, Any]) -> None:
-    """Add the links from one operation to the next."""
-    calls = paths["/v1/calls"]["post"]["responses"]
-    by_call = {"call_id": "$response.body#/tool_identity/call_id"}
-    for status in ("200", "202"):
-        calls[status]["links"] = {"call": {"operationId": "show_call", "parameters": by_call}}
-    by_id = {"approval_id": "$response.body#/approval_id"}
-    for name in ("show_approval", "wait_for_approval"):
-        calls["202"]["links"][name] = {"operationId": name, "parameters": by_id}
-    made = paths["/v1/kills"]["post"]["responses"]["201"]
-    made["links"] = {
-        "undo": {"operationId": "restore", "parameters": {"kill_id": "$response.body#/id"}}
-    }
-    made = paths["/v1/grants"]["post"]["responses"]["201"]
-    by_grant = {"grant_id": "$response.body#/id"}
-    made["links"] = {"undo": {"operationId": "revoke_grant", "parameters": by_grant}}
+def _merge(target: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add what is not there yet, at any depth."""
+    for name, value in more.items():
+        if isinstance(value, Mapping) and isinstance(target.get(name), dict):
+            _merge(target[name], value)
+        else:
+            target[name] = value

@@ -53,19 +53,17 @@ class ReasonBody(RequestBody):
     reason: Reason
 
 
-class VersionBody(RequestBody):
+class VersionBody(ReasonBody):
     """A version of a tool, or all of them."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "fixed in 1.2"}]})
 
-    reason: Reason
     version: str | None = Field(None, max_length=100, description="All versions by default.")
 
 
-class RolloutBody(RequestBody):
+class RolloutBody(ReasonBody):
     """The percentage of new runs that get a version."""
 
-    reason: Reason
     version: str = Field(max_length=100)
     percentage: Annotated[int, Field(strict=True, ge=0, le=100), WHOLE]
 
@@ -77,15 +75,13 @@ class KillScope(RequestBody):
     effect: Effect | None = None
 
 
-class KillBody(RequestBody):
+class KillBody(KillScope):
     """A tool, an effect, or (with neither) everything; and the reason to stop it."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"tool": "send_notice", "reason": "it sends twice"}]}
     )
 
-    tool: _Name | None = None
-    effect: Effect | None = None
     everywhere: bool | None = Field(
         default=None,
         strict=True,

@@ -13,47 +13,9 @@ from counterseal.accounts import Role
 from counterseal.errors import CountersealError, StoreError
 from counterseal.views.base import NotFoundError, RoleRequiredError
 from counterseal.web.console.page_request import ConsoleState, PageRequest
-from counterseal.web.console.rendering import address
+from counterseal.web.console.rendering import WORDS, address
 
-_KINDS: Final = {
-    "unknown": (
-        "Outcome unknown",
-        "No answer came. Check at the destination whether the call took effect, then choose.",
-    ),
-    "verify": (
-        "Verification failed",
-        "The call succeeded, but the state afterwards is not as expected.",
-    ),
-    "compensate": (
-        "Compensation failed",
-        "A compensation was to undo the call, and failed. The call's effect still stands.",
-    ),
-    "execute": ("Approved, but not executed", "The call was approved, and executing it failed."),
-    "notify": ("Notification failed", "A message about the call could not be delivered."),
-}
-"""A title and an explanation for each kind of item."""
-_ACTIONS: Final = {
-    "happened": (
-        "It happened",
-        "Recorded as succeeded. The agent gets that answer when it asks again; nothing is sent.",
-    ),
-    "did_not_happen": (
-        "It did not happen",
-        "Recorded as not executed. Key and approval are free again; the agent may retry the call.",
-    ),
-    "compensate": ("Compensate it", "The compensation goes through the same gates as any call."),
-    "again": ("Try again", "The failed step is tried once more."),
-    "dismiss": ("Dismiss", "Removed from this list. Choose it after settling it elsewhere."),
-}
-"""A label and a consequence for each action."""
-_DONE: Final = {
-    "happened": "Recorded as succeeded.",
-    "did_not_happen": "Recorded as not executed.",
-    "compensate": "The compensation is requested.",
-    "again": "It will be tried again.",
-    "dismiss": "Removed from the list.",
-}
-"""The message after each action."""
+_WORDS: Final = WORDS["attention"]
 
 
 def routes(state: ConsoleState) -> list[Route]:
@@ -71,14 +33,14 @@ async def show(request: PageRequest, error: str = "", status: int = 200) -> Resp
         shows=address("v1", "concerns"),
         status=status,
         rows=page.items,
-        kinds=_KINDS,
-        actions=_ACTIONS,
+        kinds=_WORDS["kinds"],
+        actions=_WORDS["actions"],
         more=None if page.next is None else address("operator", cursor=page.next),
         further=cursor is not None,
         may=request.person.may(Role.OPERATOR),
         error=error,
         form=request.form,
-        done=_DONE.get(request.parameter("done") or "", ""),
+        done=_WORDS["actions"].get(request.parameter("done"), ("", "", ""))[2],
     )
 
 

@@ -115,7 +115,8 @@ async def events(request: PageRequest) -> Response:
     page = await request.view.record.search(**wanted)
     more = None if page.next is None else address("audit", "events", **filters, cursor=page.next)
     times = {name: iso(wanted[name]) for name in ("since", "until")}
-    resource = address("v1", "events", **{name: filters[name] for name in names[1:4]}, **times)
+    texts = {name: filters[name] for name in ("tool", "call", "run")}
+    resource = address("v1", "events", **texts, **times)
     types = urlencode([("type", kind) for kind in wanted["types"] or ()])
     return await request.render(
         "events.html",

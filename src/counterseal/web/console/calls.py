@@ -23,7 +23,7 @@ from counterseal.web.console.page_request import (
     PageRequest,
     form_time,
 )
-from counterseal.web.console.rendering import address
+from counterseal.web.console.rendering import WORDS, address
 
 _MAX_TITLE: Final = 60
 
@@ -238,24 +238,11 @@ async def run(request: PageRequest) -> Response:
     )
 
 
-_BUDGETS: Final = {
-    "reads": "Reads",
-    "writes": "Changes",
-    "external": "Calls that reach others",
-    "critical": "Critical changes",
-    "tokens": "Tokens of the model",
-    "tokens.repairs": "Tokens of the model, for repairs",
-    "retries": "Retries",
-    "seconds": "Seconds since its start",
-}
-"""What each budget counts."""
-
-
 def _budget(row: BudgetRow) -> dict[str, Any]:
     share = None if not row.limit else min(100.0, round(row.spent / row.limit * 100, 1))
     full = row.limit is not None and row.spent >= row.limit
     of_tool, of_effect = row.name.startswith("tool/"), row.name.startswith("effect.")
-    title = _BUDGETS.get(row.name, row.name)
+    title = WORDS["budgets"].get(row.name, row.name)
     if of_tool or of_effect:
         subject = row.name[len("tool/") :] if of_tool else row.name[len("effect.") :]
         title = f"Calls of {subject}" if of_tool else f"Calls with the effect {subject}"

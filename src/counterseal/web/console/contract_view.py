@@ -1,7 +1,7 @@
 """How a tool's page shows its contract, and changes of an MCP server's definition.
 
-`_SECTIONS` lists the parts of a contract. Parts that it does not name are shown at the end, so that
-a new part is visible before it gets a place.
+`words.yaml` lists the parts of a contract. Parts that it does not name are shown at the end, so
+that a new part is visible before it gets a place.
 """
 
 from __future__ import annotations
@@ -17,100 +17,12 @@ from counterseal.contract.schema_diff import ChangeKind
 from counterseal.contract.schemas import Parameter, parameters
 from counterseal.contract.sources.foreign_text import visible
 from counterseal.views.tools import DefinitionChangeRow
+from counterseal.web.console.rendering import WORDS
 
 # --- contracts ------------------------------------------------------------------------------------
 
-_SECTIONS: Final = {
-    "Purpose": {
-        "Description": "/affordance/model_description",
-        "When to use": "/usage",
-        "Use for": "/affordance/allowed_use_cases",
-        "Not for": "/affordance/forbidden_use_cases",
-        "Examples": "/affordance/examples",
-    },
-    "Effects and approval": {
-        "Effect": "/effect",
-        "Risk class": "/transactional/side_effect_class",
-        "Risk justification": "/risk_justification",
-        "Consequence": "/consequence",
-        "Needs confirmation": "/transactional/confirmation_required",
-        "Approvers": "/approvers",
-        "Approval": "/approval",
-        "Semantics": "/transactional/semantics",
-        "Verification required": "/transactional/post_action_verification_required",
-        "Verification delay": "/verify_after",
-        "Expected state": "/expected",
-        "Compensation tool": "/transactional/compensation_tool",
-        "Compensation": "/compensation",
-        "Output trust": "/trust",
-        "Shown to agents": "/exposed",
-        "Calls per run": "/budget",
-    },
-    "Input": {"": "/affordance/input_schema"},
-    "Output": {"": "/affordance/output_schema"},
-    "Rules": {"Rules": "/invariants"},
-    "Repeats and failures": {
-        "Key": "/idempotency",
-        "Business key": "/business_key",
-        "Repeatable": "/repeatable",
-        "If no answer comes": "/on_unknown",
-        "Errors after which nothing was done": "/not_done_errors",
-        "Repairable": "/error_contract/repairable_errors",
-        "Retryable": "/error_contract/retryable_errors",
-        "Fails closed": "/error_contract/fail_closed_errors",
-        "Escalated": "/error_contract/escalation_errors",
-        "Error mapping": "/observability/error_taxonomy_mapping",
-    },
-    "Limits": {
-        "Timeout": "/runtime/timeout_ms",
-        "Retries": "/runtime/max_retries",
-        "Rate": "/runtime/rate_limits",
-        "Cost": "/runtime/cost_profile",
-        "Cost at most": "/cost",
-        "Spends": "/spends",
-        "Spends at most": "/money",
-        "Output size": "/max_output_bytes",
-        "Isolation": "/isolation",
-        "Memory": "/memory_mb",
-        "Sandbox": "/runtime/sandbox_isolated",
-        "Runs code": "/runs_code",
-    },
-    "Security": {
-        "Scopes": "/security/required_scopes",
-        "Tenant-scoped": "/security/tenant_scoped",
-        "Tenant argument": "/tenant_argument",
-        "Data class": "/security/data_classification",
-        "Network egress": "/security/egress_policy",
-        "Hosts": "/egress",
-        "Secrets": "/secrets",
-        "Secrets boundary": "/security/secrets_boundary",
-        "Redacted fields": "/redact",
-        "Residency": "/residency",
-    },
-    "State and resources": {
-        "Resource": "/resource",
-        "Version from": "/version_from",
-        "Reference from": "/external_ref",
-        "Version argument": "/version_argument",
-        "Config": "/config_params",
-        "State read": "/state_reads",
-        "State written": "/state_effects",
-        "Probe": "/probe",
-        "Preview": "/preview",
-        "Read back": "/read_back",
-        "HTTP": "/http",
-        "MCP": "/mcp",
-    },
-    "Record": {
-        "Owner": "/identity/owner",
-        "Lifecycle": "/identity/lifecycle",
-        "Audit required": "/observability/audit_required",
-        "Trace attributes": "/observability/trace_attributes",
-        "Reads kept": "/keep_reads",
-        "Days that arguments are kept": "/keep_arguments_days",
-    },
-}
-"""For each section, the label and JSON Pointer of its parts."""
+_SECTIONS: Final[Mapping[str, Mapping[str, str] | str]] = WORDS["contract"]
+"""For each section, the label and JSON Pointer of its parts, or the pointer of a schema."""
 _ELSEWHERE: Final = frozenset({"/identity/name", "/identity/version"})
 """Shown in the page's heading."""
 _UNITS: Final = {
@@ -120,7 +32,9 @@ _UNITS: Final = {
     "/verify_after": "s",
 }
 _HIDDEN_AT_ZERO: Final = frozenset({"/verify_after"})
-_KNOWN: Final = _ELSEWHERE | {place for rows in _SECTIONS.values() for place in rows.values()}
+_KNOWN: Final = _ELSEWHERE.union(
+    *([rows] if isinstance(rows, str) else rows.values() for rows in _SECTIONS.values())
+)
 
 
 class ContractFact(NamedTuple):
@@ -147,11 +61,13 @@ def contract_sections(contract: Mapping[str, Any]) -> list[ContractPart]:
     return [section for section in sections if section.facts or section.fields or section.note]
 
 
-def _section(title: str, rows: Mapping[str, str], contract: Mapping[str, Any]) -> ContractPart:
-    if "" not in rows:
+def _section(
+    title: str, rows: Mapping[str, str] | str, contract: Mapping[str, Any]
+) -> ContractPart:
+    if not isinstance(rows, str):
         facts = (_fact(label, place, at(contract, place)) for label, place in rows.items())
         return ContractPart(title, tuple(fact for fact in facts if fact is not None))
-    schema = at(contract, rows[""])
+    schema = at(contract, rows)
     if not isinstance(schema, Mapping):
         return ContractPart(title)
     fields = tuple(parameters(schema))

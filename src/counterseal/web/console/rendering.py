@@ -1,4 +1,4 @@
-"""Templates, static files, and the words for codes and statuses.
+"""Templates, static files, and the words for people (`words.yaml`).
 
 Values in templates are always text: Jinja escapes each of them, and each goes through `visible`
 first, which spells out invisible characters. Text of several lines goes through the filter `lines`.
@@ -18,97 +18,20 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from ruamel.yaml import YAML
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.approvals.display import Part, clock, span, stamp, visible
 from counterseal.canonical import thaw
-from counterseal.codes import Code
 
 # --- words for people -----------------------------------------------------------------------------
 
-CODES: Final[Mapping[Code, tuple[str, str]]] = {
-    Code.SUCCESS: ("Succeeded", "The call succeeded."),
-    Code.PARTIAL_SUCCESS: ("Partly succeeded", "Some steps succeeded, others failed."),
-    Code.SYNTACTIC_PARSE_FAIL: (
-        "Not valid JSON",
-        "The arguments were not valid JSON. Nothing was executed.",
-    ),
-    Code.STRUCTURAL_VIOLATION: (
-        "Wrong structure",
-        "The tool is unknown, or fields were missing or unknown. Nothing was executed.",
-    ),
-    Code.TYPE_MISMATCH: ("Wrong type", "An argument had the wrong type. Nothing was executed."),
-    Code.OUT_OF_BOUNDS: (
-        "Out of bounds",
-        "An argument was outside of what the contract allows. Nothing was executed.",
-    ),
-    Code.SEMANTIC_INVALIDITY: (
-        "Breaks a rule",
-        "The arguments broke a business rule of the tool. Nothing was executed.",
-    ),
-    Code.PERMISSION_DENIED: (
-        "Not permitted",
-        "The agent has no permission for this call. Nothing was executed.",
-    ),
-    Code.POLICY_VIOLATION: (
-        "Forbidden by policy",
-        "A policy forbids this call. Nothing was executed.",
-    ),
-    Code.STALE_STATE: (
-        "Outdated",
-        "The target had changed since the agent read it. Nothing was executed.",
-    ),
-    Code.CONFIRMATION_MISSING: (
-        "Not approved",
-        "A person has to approve this call, or has rejected it. Nothing was executed.",
-    ),
-    Code.BUDGET_EXHAUSTED: (
-        "Budget used up",
-        "A budget is used up, or grants nothing. Nothing was executed.",
-    ),
-    Code.RATE_LIMITED: ("Too many calls", "There were too many calls. Nothing was executed."),
-    Code.TIMEOUT: (
-        "No answer in time",
-        "The tool did not answer in time. A change may have taken effect all the same.",
-    ),
-    Code.IDEMPOTENCY_CONFLICT: (
-        "Key in use",
-        "An earlier call with the same key stood in the way. This one executed nothing.",
-    ),
-    Code.SIGNATURE_MISMATCH: (
-        "Key used before",
-        "The key was used before with other arguments. Nothing was executed.",
-    ),
-    Code.DEPENDENCY_UNAVAILABLE: (
-        "Service unavailable",
-        "A service that the tool needs was not available.",
-    ),
-    Code.OBSERVATION_NORMALIZATION_FAIL: (
-        "Unusable answer",
-        "The tool ran, but its answer does not match its contract.",
-    ),
-    Code.COMPENSATION_REQUIRED: (
-        "Must be compensated",
-        "An earlier step took effect and must be undone by a compensation.",
-    ),
-    Code.COMPENSATION_FAILED: (
-        "Compensation failed",
-        "The compensation of an earlier step failed. An operator has to look at it.",
-    ),
-    Code.UNKNOWN_ERROR: ("Failed", "The tool failed. The details are kept in the vault."),
-}
-"""A label and a sentence for each code."""
-STATUSES: Final[Mapping[str, tuple[str, str]]] = {
-    "waiting": ("waiting", "Waits for a decision"),
-    "approved": ("approved", "Approved, and not executed yet"),
-    "spent": ("executed", "Approved, and its call was executed"),
-    "rejected": ("rejected", "Rejected by an approver"),
-    "expired": ("expired", "Not decided in time"),
-    "void": ("void", "Approved, but the target or the terms changed before the call was executed"),
-}
-"""A word and a meaning for each status of an approval. `spent` is the stored name of executed."""
+WORDS: Final[Mapping[str, Any]] = YAML(typ="safe").load(
+    (files("counterseal.web.console") / "words.yaml").read_text("utf-8")
+)
+"""Labels and sentences, by subject."""
 
 # --- static files ---------------------------------------------------------------------------------
 
@@ -182,7 +105,9 @@ def environment(asset: Callable[[str], str]) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.globals.update(asset=asset, address=address, CODES=CODES, STATUSES=STATUSES)
+    jinja.globals.update(
+        asset=asset, address=address, CODES=WORDS["codes"], STATUSES=WORDS["statuses"]
+    )
     jinja.filters.update(
         clock=clock,
         span=span,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from starlette.responses import Response
 from starlette.routing import Route
@@ -22,7 +22,7 @@ from counterseal.web.console.page_request import (
     PageRequest,
     read_time,
 )
-from counterseal.web.console.rendering import address
+from counterseal.web.console.rendering import WORDS, address
 from counterseal.web.problems import RequestProblemError
 
 
@@ -79,7 +79,7 @@ async def registry(request: PageRequest) -> Response:
         held=sum(row.status == "quarantined" for row in rows),
         chosen=chosen,
         filtered=any(chosen.values()),
-        done=_done_message(request),
+        done=_WORDS["done"].get(request.parameter("done"), ""),
         more=address("tools", **chosen, **{"from": str(first + _PAGE)}) if rest else None,
         statuses=_STATUSES,
         effects=[effect.value for effect in Effect],
@@ -99,31 +99,7 @@ async def _use(request: PageRequest, row: ToolRow) -> dict[str, Any]:
 
 # --- one tool -------------------------------------------------------------------------------------
 
-_QUARANTINED: Final = {
-    "changed": "Its server has changed the definition since it was accepted.",
-    "new": "No operator has accepted its definition yet.",
-    "gone": "Its server no longer offers it.",
-    "shadowed": "Another server offers a tool with the same name.",
-}
-_CHANGES: Final = {
-    "kill": "Stopped",
-    "enable": "Enabled",
-    "disable": "Disabled",
-    "grant": "Granted to",
-    "revoke": "Revoked from",
-    "rollout": "Rolled out",
-    "deprecate": "Deprecated",
-    "accept_risk": "Lower risk class accepted",
-}
-_DONE: Final = {
-    "enabled": "The tool is enabled.",
-    "disabled": "The tool is disabled.",
-    "granted": "The grant is in force.",
-    "revoked": "The grant is revoked.",
-    "accepted": "The definition is accepted, exactly as shown.",
-    "refused": "The definition stays in quarantine. The refusal is on record.",
-    "rolled_out": "New runs get the versions as shown; runs in progress keep theirs.",
-}
+_WORDS: Final = WORDS["tools"]
 
 
 async def show(
@@ -150,7 +126,7 @@ async def show(
         used=await view.tools.use(name) if page.version else None,
         sections=contract_sections(page.contract),
         changes=[_change(change) for change in page.changes],
-        quarantined=_QUARANTINED,
+        quarantined=_WORDS["quarantined"],
         definition_changes=shown_changes(page.definition_changes),
         operator=operator,
         everywhere=everywhere,
@@ -161,7 +137,7 @@ async def show(
         error=error,
         wrong=wrong,
         form=request.form,
-        done=_done_message(request),
+        done=_WORDS["done"].get(request.parameter("done"), ""),
     )
 
 
@@ -174,13 +150,11 @@ def _change(change: ChangeRow) -> dict[str, Any]:
     withdrawn = change.op == "accept_risk" and extra.get("contract_hash") is None
     return {
         "row": change,
-        "title": "Acceptance withdrawn" if withdrawn else _CHANGES.get(change.op, change.op),
+        "title": "Acceptance withdrawn"
+        if withdrawn
+        else _WORDS["changes"].get(change.op, change.op),
         "details": ", ".join(detail for detail in details if detail),
     }
-
-
-def _done_message(request: PageRequest) -> str:
-    return _DONE.get(request.parameter("done") or "", "")
 
 
 def _done(request: PageRequest, what: str) -> Response:
@@ -299,7 +273,6 @@ def _percentage(text: str) -> int:
 _EVERYTHING: Final = "everything"
 _HERE: Final = "here"
 """The value of `where` for a kill in this tenant only."""
-_SWITCHED: Final = {"stopped": "Stopped.", "restored": "Restored."}
 
 
 class KillTarget(NamedTuple):
@@ -310,21 +283,24 @@ class KillTarget(NamedTuple):
     everything: bool = False
     everywhere: bool = False
 
+    @classmethod
+    def read(cls, value: Callable[[str], str | None], *, may_everywhere: bool) -> Self:
+        """Return what an address or a form names.
+
+        It is for every tenant if the person may do that, unless they say no.
+        """
+        everywhere = may_everywhere and value("where") != _HERE
+        everything = value("scope") == _EVERYTHING
+        return cls(value("tool") or None, value("effect") or None, everything, everywhere)
+
     def __bool__(self) -> bool:
         return bool(self.tool or self.effect or self.everything)
 
 
 async def kill_switch(request: PageRequest) -> Response:
     """Show what is stopped now, and a preview of what the chosen kill would stop."""
-    everything = request.parameter("scope") == _EVERYTHING
-    where = _is_everywhere(request, request.parameter("where"))
-    target = KillTarget(request.parameter("tool"), request.parameter("effect"), everything, where)
-    return await _kill_page(request, target)
-
-
-def _is_everywhere(request: PageRequest, where: str | None) -> bool:
-    """Return whether a kill is for every tenant: that of a person who may, unless they say no."""
-    return where != _HERE and request.person.may_everywhere(Role.OPERATOR)
+    everywhere = request.person.may_everywhere(Role.OPERATOR)
+    return await _kill_page(request, KillTarget.read(request.parameter, may_everywhere=everywhere))
 
 
 async def _kill_page(
@@ -356,21 +332,22 @@ async def _kill_page(
         here=_HERE,
         may_everywhere=request.person.may_everywhere(Role.OPERATOR),
         restorable={kill.id for kill in view.tools.kills() if view.tools.may_restore(kill)},
-        done=_SWITCHED.get(request.parameter("done") or "", ""),
+        done=_WORDS["done"].get(request.parameter("done"), ""),
     )
 
 
 async def stop(request: PageRequest) -> Response:
     """Use the switch."""
-    everything = request.form_value("scope") == _EVERYTHING
-    tool, effect = request.form_value("tool") or None, request.form_value("effect") or None
-    everywhere = _is_everywhere(request, request.form_value("where"))
-    target = KillTarget(tool, effect, everything, everywhere)
+    everywhere = request.person.may_everywhere(Role.OPERATOR)
+    target = KillTarget.read(request.form_value, may_everywhere=everywhere)
     if not target:
         return await _kill_page(request, target, "Choose what to stop.", 422)
     try:
         await request.view.tools.kill(
-            tool=tool, effect=effect, everywhere=everywhere, reason=request.form_value("reason")
+            tool=target.tool,
+            effect=target.effect,
+            everywhere=target.everywhere,
+            reason=request.form_value("reason"),
         )
     except RegistryError as error:
         return await _kill_page(request, target, str(error), 422)
