@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -25,6 +26,7 @@ async def crowd(each: Sequence[Sequence[_T]], do: Callable[[_T], Awaitable[objec
 
     # As `counterseal serve` does; and what the turns of all others have left here is none of this
     # one's business.
+    gc.collect()
     tune_garbage_collection()
     began = time.perf_counter()
     if len(each) == 1:

@@ -1,7 +1,8 @@
 """What each level of isolation costs: the same small function, run at every level in turn.
 
 Beside them stands the start of a bare Python process, which is what `process` would cost if its
-workers were not used again. Nothing is asserted.
+workers were not used again. A sandbox is measured twice: one call after the other, and a call now
+and then, for which a spare is ready. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import _isolation_tools as tools
 from benchmarks._house.environments import Unavailable
 from benchmarks._house.house import Block, House
-from benchmarks._house.rows import Row
+from benchmarks._house.rows import Row, Turn
 from benchmarks._ledger_turns import crowd
 from counterseal import Context, Principal, Tool
 from counterseal.codes import Code
@@ -33,7 +34,7 @@ CONTEXT = Context(
 )
 
 
-def running(executor: Executor, made: Tool[..., Any], number: int) -> Block:
+def calling(executor: Executor, made: Tool[..., Any]) -> Callable[[int], Awaitable[None]]:
     runner = executor.runner(made.contract, made)
 
     async def once(_: int) -> None:
@@ -41,7 +42,19 @@ def running(executor: Executor, made: Tool[..., Any], number: int) -> Block:
         if outcome.code is not Code.SUCCESS:
             raise Unavailable(f"{outcome.code}: {outcome.trace}")
 
-    return partial(crowd, [range(number)], once)
+    return once
+
+
+def running(executor: Executor, made: Tool[..., Any], number: int) -> Block:
+    return partial(crowd, [range(number)], calling(executor, made))
+
+
+async def now_and_then(executor: Executor, once: Callable[[int], Awaitable[None]]) -> Turn:
+    """Call once, and time a second call when a spare is ready for it."""
+    await once(0)
+    while not executor.sandboxes.spares():  # noqa: ASYNC110 - nothing tells when it is ready
+        await asyncio.sleep(0.01)
+    return await crowd([range(1)], once)
 
 
 async def _start(_: int) -> None:
@@ -72,7 +85,9 @@ async def bench(house: House) -> None:
         "a bare process is started": partial(crowd, [range(2)], _start),
     }
     try:
-        blocks["sandbox"] = running(executor, tools.sandbox, 2)
+        blocks["sandbox, one after the other"] = running(executor, tools.sandbox, 4)
+        sandboxed = calling(executor, tools.sandbox)
+        blocks["sandbox, now and then"] = partial(now_and_then, executor, sandboxed)
     except IsolationError as error:
         house.missing("sandbox", error)
     await house.compare("isolation", blocks, rows(blocks), rounds=house.pick(9, 3))

@@ -42,7 +42,8 @@ from counterseal.execution.files import directory_for
 from counterseal.execution.http import UnsendableError
 from counterseal.execution.in_process import Threads
 from counterseal.execution.isolation.messages import FunctionAddress, IsolatedJob, Reply, address_of
-from counterseal.execution.isolation.pool import Sandboxes, Workers
+from counterseal.execution.isolation.pool import Workers
+from counterseal.execution.isolation.sandboxes import Sandboxes
 from counterseal.execution.secrets import Credentials, Secrets
 from counterseal.masking import Mask
 
@@ -71,7 +72,7 @@ class Executor:
         self.credentials = Credentials({} if secrets is None else secrets, apart=self.threads.run)
         self._abandoned: dict[tuple[str, str], asyncio.Future[Any]] = {}
         self.workers = Workers()
-        self.sandboxes = Sandboxes()
+        self.sandboxes = Sandboxes(folder=self._all_files)
         self._network = network
         self._lock = threading.Lock()
         self._clients: Clients | None = None
@@ -107,7 +108,8 @@ class Executor:
         if self._loop is loop:
             return
         if self._loop is not None:
-            self.workers, self.sandboxes, self._clients = Workers(), Sandboxes(), None
+            self.workers, self._clients = Workers(), None
+            self.sandboxes = Sandboxes(folder=self._all_files)
             self._abandoned.clear()
         self._loop = loop
 
@@ -143,13 +145,16 @@ class Executor:
 
     def directory(self, about: Context, tool: str) -> Path:
         """Return the directory of a tool's files in a run."""
-        base = self._files
-        if base is None:
-            with self._lock:
-                if self._temporary is None:
-                    self._temporary = Path(tempfile.mkdtemp(prefix="counterseal-"))
-                base = self._temporary
-        return directory_for(base, about.tenant, about.run_id, tool)
+        return directory_for(self._all_files(), about.tenant, about.run_id, tool)
+
+    def _all_files(self) -> Path:
+        """Return the directory of the files of all tools."""
+        if self._files is not None:
+            return self._files
+        with self._lock:
+            if self._temporary is None:
+                self._temporary = Path(tempfile.mkdtemp(prefix="counterseal-"))
+            return self._temporary
 
     async def aclose(self) -> None:
         """Stop everything that was started. Files in a configured directory are kept."""
@@ -408,6 +413,7 @@ def _job_of(
         egress=runner.egress.record(),
         files=str(runner.executor.directory(about, runner.contract.name)),
         memory_mb=runner.contract.memory_mb,
+        contract=runner.contract.hash,
         secrets={name: injected[param] for param, name in runner.secrets.items()},
     )
 

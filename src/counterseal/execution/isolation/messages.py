@@ -169,6 +169,8 @@ class IsolatedJob(NamedTuple):
     egress: Mapping[str, Any]
     files: str | None
     memory_mb: int
+    contract: str = ""
+    """The hash of the tool's contract."""
     secrets: Mapping[str, str] = {}
     """The injected secrets by name. Both sides mask them in output, logs and errors, before they
     cut long text."""

@@ -1,4 +1,4 @@
-"""Processes for isolated tools: `Workers` are kept and reused, `Sandboxes` serve one call each.
+"""Processes for isolated tools: `Workers` are kept and reused. `sandboxes` serve one call each.
 
 Processes are spawned, never forked. The number of calls at once is limited; calls are served in
 order, and waiting counts towards a call's deadline.
@@ -10,22 +10,19 @@ import asyncio
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic_core import PydanticSerializationError
 
 from counterseal.errors import IsolationError
-from counterseal.execution.isolation import processes, sandbox
+from counterseal.execution.isolation import processes
 from counterseal.execution.isolation.child import Child, ChildLink, NotStartedError
 from counterseal.execution.isolation.messages import FunctionAddress, IsolatedJob, Reply, Tell
 from counterseal.execution.isolation.sandbox import PACKAGE
@@ -34,6 +31,7 @@ from counterseal.execution.isolation.sandbox import PACKAGE
 
 
 _SECRETS = "COUNTERSEAL_SECRET_"
+_T = TypeVar("_T")
 
 _BOOT = """
 import json, sys
@@ -50,7 +48,9 @@ main(options)
 """
 
 
-def _command(*flags: str, path: Sequence[str], code: Sequence[str] = (), sealed: bool) -> list[str]:
+def worker_command(
+    *flags: str, path: Sequence[str], code: Sequence[str] = (), sealed: bool
+) -> list[str]:
     """Return the command that starts Python with this package, loaded from its path.
 
     `code` are folders of which a sealed child sees only the code.
@@ -60,7 +60,7 @@ def _command(*flags: str, path: Sequence[str], code: Sequence[str] = (), sealed:
     return [sys.executable, *flags, "-c", _BOOT, json.dumps(options)]
 
 
-def _in_words(status: int) -> str:
+def how_it_ended(status: int) -> str:
     """Return how a process ended: the status is an exit code, or a negative signal number."""
     if status >= 0:
         return f"it ended with exit code {status}"
@@ -82,7 +82,7 @@ async def start_worker() -> Child:
     try:
         # Not asyncio's subprocess: it waits for ever if its loop is closed at this moment.
         process = subprocess.Popen(  # noqa: S603, ASYNC220 - this interpreter; takes a moment
-            _command("-P", path=sys.path, sealed=False),
+            worker_command("-P", path=sys.path, sealed=False),
             stdin=theirs[0],
             stdout=theirs[1],
             stderr=theirs[2],
@@ -110,7 +110,7 @@ def _end_of(process: subprocess.Popen[bytes]) -> asyncio.Future[str]:
     """Return a future with how the process ended."""
     loop = asyncio.get_running_loop()
     if not hasattr(os, "pidfd_open"):
-        return loop.run_in_executor(None, lambda: _in_words(process.wait()))
+        return loop.run_in_executor(None, lambda: how_it_ended(process.wait()))
     ended: asyncio.Future[str] = loop.create_future()
     watched = os.pidfd_open(process.pid)
 
@@ -118,7 +118,7 @@ def _end_of(process: subprocess.Popen[bytes]) -> asyncio.Future[str]:
         loop.remove_reader(watched)
         os.close(watched)
         if not ended.done():
-            ended.set_result(_in_words(process.wait()))
+            ended.set_result(how_it_ended(process.wait()))
 
     loop.add_reader(watched, over)
     return ended
@@ -130,55 +130,13 @@ def _pipes() -> tuple[list[int], list[int]]:
     return [job[1], ours_in, ours_printed], [job[0], theirs_out, theirs_err]
 
 
-async def start_sandbox(job: IsolatedJob, directory: str, threads: ThreadPoolExecutor) -> Child:
-    """Start a process in a sandbox that may write into the directory; needs a thread."""
-    loop = asyncio.get_running_loop()
-    path, code = sandbox.search_path()
-    program = _command("-I", "-B", path=path, code=code, sealed=True)
-    starting = loop.run_in_executor(
-        threads, sandbox.start, program, job.address, directory, job.memory_mb
-    )
-    try:
-        process, ends = await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        starting.add_done_callback(_abandon)
-        raise
-
-    def exited() -> str:
-        result = process.wait()
-        if result.signal <= 0 and result.exit_code < 0:
-            return "it was killed: by its memory limit, or from outside"
-        return _in_words(-result.signal if result.signal > 0 else result.exit_code)
-
-    def end(*, running: bool) -> None:
-        if running:
-            with suppress(OSError):
-                process.kill()  # processes outside its group end when it is waited for
-
-    def excess(_memory_mb: int) -> str | None:  # the sandbox itself counts memory and processes
-        return sandbox.excess(directory, process.pid)
-
-    how = loop.run_in_executor(threads, exited)
-    return Child(process.pid or -1, ChildLink(*ends), how, end, excess)
-
-
-def _abandon(starting: asyncio.Future[sandbox.Process]) -> None:
-    """End a sandbox whose caller was cancelled while it was being started."""
-    if not starting.cancelled() and starting.exception() is None:
-        process, ends = starting.result()
-        for end in ends:
-            os.close(end)
-        process.kill()
-        process.wait()
-
-
-class _Pool:
+class Pool:
     """Limits the calls at once, and keeps background tasks until they end."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._turns = asyncio.Semaphore(most)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     @asynccontextmanager
@@ -191,7 +149,7 @@ class _Pool:
         finally:
             self._turns.release()
 
-    def _soon(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _soon(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -206,7 +164,7 @@ class _Pool:
             await asyncio.wait(self._tasks)
 
 
-class Workers(_Pool):
+class Workers(Pool):
     """Processes that run one call after another."""
 
     def __init__(self, *, most: int = 8, calls: int = 1000) -> None:
@@ -315,77 +273,3 @@ class Workers(_Pool):
         while self._idle:
             self._retire(self._idle.pop())
         await self._finish()
-
-
-class Sandboxes(_Pool):
-    """Runs each call in a new sandbox, so that calls leave nothing for each other."""
-
-    def __init__(self, *, most: int = 8) -> None:
-        super().__init__(most)
-        self._threads: ThreadPoolExecutor | None = None
-
-    @staticmethod
-    def available() -> None:
-        """Raise IsolationError if this machine can't run a sandbox."""
-        sandbox.check()
-
-    async def run(
-        self, job: IsolatedJob, *, seconds: float, grace: float = 0.25, tell: Tell | None = None
-    ) -> Reply:
-        """Run one call without network, writing into its files directory or a temporary one.
-
-        If the caller is cancelled, the reply says so and still has the result; nothing is raised.
-        """
-        until = asyncio.get_running_loop().time() + seconds
-        reply: Reply | None = None
-        try:
-            self.available()
-            async with self._turn(until), self._directory(job) as directory:
-                child = await self._start(job, directory)
-                try:
-                    await child.ready(until)
-                    own = job._replace(files=directory)
-                    reply = await child.run(own, until=until, grace=grace, tell=tell)
-                finally:
-                    child.end()
-                    await self._shielded(child.close())
-        except asyncio.CancelledError:
-            # If it happened while the sandbox was being removed, there is a reply.
-            return (reply or Reply("late", began=False))._replace(interrupted=True)
-        except TimeoutError:
-            return reply or Reply("late", began=False)
-        except (NotStartedError, OSError, IsolationError, PydanticSerializationError) as error:
-            return reply or Reply("unavailable", trace=str(error), began=False)
-        return reply
-
-    @asynccontextmanager
-    async def _directory(self, job: IsolatedJob) -> AsyncIterator[str]:
-        if job.files is not None:
-            yield _made(job.files)
-            return
-        directory = tempfile.mkdtemp(prefix="counterseal-")
-        try:
-            yield directory
-        finally:
-            await self._shielded(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
-
-    async def _start(self, job: IsolatedJob, directory: str) -> Child:
-        if full := await asyncio.to_thread(sandbox.excess, directory):
-            raise IsolationError(f"{full}; delete files in {directory}, or start another run")
-        if self._threads is None:
-            # One thread waits for one sandbox and must outlive it: the kernel ends a sandbox with
-            # the thread that started it.
-            self._threads = ThreadPoolExecutor(2 * self._most, "counterseal-sandbox")
-        return await start_sandbox(job, directory, self._threads)
-
-    async def aclose(self) -> None:
-        await self._finish()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
-            self._threads = None
-
-
-def _made(directory: str) -> str:
-    path = Path(directory).absolute()
-    path.mkdir(parents=True, exist_ok=True)
-    return str(path)

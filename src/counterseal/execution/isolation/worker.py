@@ -422,8 +422,7 @@ class Worker:
     def _run(self, number: int, job: Mapping[str, Any]) -> None:
         services = self._running = WorkerServices(self._link.send, number, job)
         try:
-            with limited(job["memory"], job["seconds"]):
-                answer = self._outcome(job, services)
+            answer = self._outcome(job, services)
         # A cancelled call may be interrupted anywhere between the tool and here.
         except BaseException as error:  # noqa: BLE001 - it belongs to this call
             answer = _fault(error, services.cover)
@@ -441,22 +440,29 @@ class Worker:
 
     def _outcome(self, job: Mapping[str, Any], services: WorkerServices) -> dict[str, Any]:
         try:
-            function, binder = self._load(job["address"])
-            arguments = binder(job["arguments"])
-            arguments.update(job["injected"])
-            if job["context_params"]:
-                context = context_of(job["context"], services)
-                arguments.update(dict.fromkeys(job["context_params"], context))
-            self._link.send("began", services.number)
-            try:
-                value = function(**arguments)
-                value = services.run(value) if inspect.isawaitable(value) else value
-            finally:
-                services.close()
+            with limited(job["memory"], job["seconds"]):
+                return _value(self._call(job, services), services.cover)
+        # Outside of the limits: describing an exception takes memory, too, and sandlock counts what
+        # the kernel refuses as if it were used.
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
             cancelled = services.ended_by(error)
             return {"kind": "cancelled"} if cancelled else _fault(error, services.cover)
-        return _value(value, services.cover)
+
+    def _call(self, job: Mapping[str, Any], services: WorkerServices) -> Any:
+        if not self._listed:
+            _move_to(job["files"])
+        function, binder = self._load(job["address"])
+        arguments = binder(job["arguments"])
+        arguments.update(job["injected"])
+        if job["context_params"]:
+            context = context_of(job["context"], services)
+            arguments.update(dict.fromkeys(job["context_params"], context))
+        self._link.send("began", services.number)
+        try:
+            value = function(**arguments)
+            return services.run(value) if inspect.isawaitable(value) else value
+        finally:
+            services.close()
 
     def _has_more_threads(self) -> bool:
         """Return whether the tool left a thread running, which could see the next call's data.
@@ -479,6 +485,13 @@ class Worker:
             else:
                 self._known[address] = (found, read_signature(found).bind)
         return self._known[address]
+
+
+def _move_to(files: str) -> None:
+    """Use the directory of a call, which had another name when a spare sandbox was started."""
+    os.environ.update(HOME=files, TMPDIR=files)
+    if tempfile := sys.modules.get("tempfile"):
+        tempfile.tempdir = None  # type: ignore[attr-defined] # documented: forgets the directory
 
 
 def _threads() -> int:
@@ -506,8 +519,8 @@ def _value(value: Any, cover: Cover) -> dict[str, Any]:
         value = {"completed": value.completed, "failed": value.failed, "data": value.data}
     try:
         return {"kind": kind, "json": _as_json(value)}
-    except MemoryError as error:
-        return _fault(error, cover)
+    except MemoryError:
+        raise
     except Exception as error:  # noqa: BLE001 - a tool's own classes may raise anything here
         return {"kind": "unserialisable", "trace": _trace(error, cover)}
 

@@ -17,8 +17,8 @@ from counterseal.config.discovery import import_files
 from counterseal.errors import IsolationError
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation import sandbox
-from counterseal.execution.isolation.messages import IsolatedJob, address_of
-from counterseal.execution.isolation.pool import Reply, Sandboxes
+from counterseal.execution.isolation.messages import IsolatedJob, Reply, address_of
+from counterseal.execution.isolation.sandboxes import Sandboxes
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # starts sandboxes
@@ -273,9 +273,11 @@ async def test_of_a_package_the_code_is_read_and_nothing_else(sandboxes, tmp_pat
     assert reply.value == ["helped", "later", *["PermissionError"] * len(hidden)], reply
 
 
-async def test_more_code_than_a_sandbox_can_be_shown_is_refused(sandboxes, monkeypatch):
+async def test_more_code_than_a_sandbox_can_be_shown_is_refused(monkeypatch):
     monkeypatch.setattr(sandbox, "_MOST_CODE", 1)
+    sandboxes = Sandboxes()  # without a spare, which was started before
     reply = await sandboxes.run(job("result = 1"), seconds=PLENTY)
+    await sandboxes.aclose()
     assert (reply.kind, reply.began) == ("unavailable", False)
     assert "folder of their own" in reply.trace
 
