@@ -85,7 +85,7 @@ async def bench(house: House) -> None:
         "a bare process is started": partial(crowd, [range(2)], _start),
     }
     try:
-        blocks["sandbox, one after the other"] = running(executor, tools.sandbox, 4)
+        blocks["sandbox"] = running(executor, tools.sandbox, 4)
         sandboxed = calling(executor, tools.sandbox)
         blocks["sandbox, now and then"] = partial(now_and_then, executor, sandboxed)
     except IsolationError as error:

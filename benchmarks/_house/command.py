@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks._house import environments
 from benchmarks._house.chart import chart
@@ -25,6 +24,7 @@ from benchmarks._house.environments import FOLDER, ROOT
 from benchmarks._house.house import House
 from benchmarks._house.results import Results
 from benchmarks._house.table import brief, markdown, show
+from counterseal.cli.render import Progress
 
 Bench = Callable[[House], Awaitable[None]]
 LAST = FOLDER / "last.json"
@@ -43,7 +43,7 @@ def main(benches: Mapping[str, Bench], arguments: Sequence[str] | None = None) -
     chosen = {name: benches[name] for name in options.only or _usual(benches, soak=options.soak)}
     results = Results(LAST)
     with environments.alone(LAST.parent):
-        finished = run(chosen, results, options, console)
+        finished = run(chosen, results, options)
     if options.json:
         print(json.dumps(results.record(), ensure_ascii=False))
     else:
@@ -79,30 +79,24 @@ def parser(benches: Mapping[str, Bench]) -> argparse.ArgumentParser:
 # --- running --------------------------------------------------------------------------------------
 
 
-def run(
-    chosen: Mapping[str, Bench], results: Results, options: argparse.Namespace, console: Console
-) -> bool:
+def run(chosen: Mapping[str, Bench], results: Results, options: argparse.Namespace) -> bool:
     """One after the other. False when it was broken off: what was measured is in the results."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        whole = progress.add_task("benchmarks", total=len(chosen))
-        part = progress.add_task("", total=1.0)
-        house = House(
-            results,
-            quick=options.quick,
-            big=options.big,
-            soak=options.soak,
-            say=lambda what, done: progress.update(part, description=what[:70], completed=done),
-        )
+    ended: list[str] = []
+    with Progress("benchmark") as progress:
+
+        def say(what: str, done: float) -> None:
+            progress.show(len(ended), len(chosen), f"{done:.0%} of {what}")
+
+        house = House(results, quick=options.quick, big=options.big, soak=options.soak, say=say)
         try:
-            asyncio.run(_each(chosen, house, lambda: progress.advance(whole)))
+            asyncio.run(_each(chosen, house, ended.append))
         except (KeyboardInterrupt, asyncio.CancelledError):
-            console.print("Broken off; this is what was measured.")
+            progress.print("Broken off; this is what was measured.")
             return False
     return True
 
 
-async def _each(chosen: Mapping[str, Bench], house: House, done: Callable[[], None]) -> None:
+async def _each(chosen: Mapping[str, Bench], house: House, done: Callable[[str], None]) -> None:
     with suppress(NotImplementedError, RuntimeError):  # a terminated run tells what it has, too
         task = asyncio.current_task()
         if task:
@@ -112,7 +106,7 @@ async def _each(chosen: Mapping[str, Bench], house: House, done: Callable[[], No
             await bench(house)
         except Exception as error:  # noqa: BLE001 - one that fails must not cost the others
             house.missing(f"the rest of {name}", f"{type(error).__name__}: {error}")
-        done()
+        done(name)
 
 
 # --- afterwards -----------------------------------------------------------------------------------

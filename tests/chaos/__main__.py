@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from counterseal.cli.render import Progress
 
 from .planning import POINTS
 from .rounds import Outcome
@@ -49,7 +50,7 @@ def main() -> int:
     left = [job for job in jobs if job.number not in done]
     told.print(f"seed {state['seed']}, {len(left)} of {len(jobs)} rounds, on {', '.join(stores)}")
     try:
-        asyncio.run(_play(told, left, len(jobs), state, summary))
+        asyncio.run(_play(left, len(jobs), state, summary))
     except KeyboardInterrupt:
         told.print("Interrupted; `python3 dev.py chaos --resume` goes on from here.")
         return 130
@@ -57,18 +58,8 @@ def main() -> int:
     return 1 if summary.violations else 0
 
 
-async def _play(
-    told: Console, left: list[Job], total: int, state: dict[str, Any], summary: Summary
-) -> None:
-    columns = (
-        TextColumn("{task.description:<20}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[violations]} violations"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=told) as bar:
-        task = bar.add_task("", total=total, completed=total - len(left), violations=0)
+async def _play(left: list[Job], total: int, state: dict[str, Any], summary: Summary) -> None:
+    with Progress("round") as progress:
 
         def ended(job: Job, outcome: Outcome) -> None:
             summary.add(outcome)
@@ -76,10 +67,9 @@ async def _play(
             state["summary"] = summary.record()
             _write(STATE, state)
             if outcome.violations:
-                told.print(_kept(outcome))
-            bar.update(
-                task, advance=1, description=outcome.plan.point, violations=summary.violations
-            )
+                progress.print(_kept(outcome))
+            violations = f"{summary.violations} violations, {outcome.plan.point}"
+            progress.show(len(state["done"]), total, violations)
 
         await run(left, ended)
 
@@ -99,7 +89,7 @@ def _kept(outcome: Outcome) -> str:
     _write(folder / "evidence.json", outcome.evidence)
     lines = "\n".join(f"  {one}" for one in outcome.violations)
     again = f"python3 dev.py chaos --seed {plan.seed} --point {plan.point} --store {plan.store}"
-    return f"[red]violation[/] {plan.tenant}\n{lines}\n  again: {again} --rounds 1\n  {folder}"
+    return f"violation {plan.tenant}\n{lines}\n  again: {again} --rounds 1\n  {folder}"
 
 
 def _show(summary: Summary, *, as_json: bool, seed: int) -> None:

@@ -408,7 +408,7 @@ def export(
     wanted, is_csv = search.filter(), form is ExportFormat.CSV and not as_json
     if arguments and is_csv:
         fail("--arguments works with --format jsonl only.")
-    progress = Progress()
+    progress = Progress("event")
 
     async def write_all(opened: Store) -> int:
         count = 0
@@ -426,11 +426,11 @@ def export(
                         else:
                             out.write(csv_line(*event) if is_csv else json_line(*event))
                     count += len(page)
-                    progress.show(f"{count:,} events")
+                    progress.show(count)
         return count
 
-    count = with_store(store, write_all)
-    progress.done()
+    with progress:
+        count = with_store(store, write_all)
     if output is not None:
         note(f"{counted(count, 'event')} written to {output}.")
 
@@ -544,23 +544,28 @@ def verify(
     Exits with 1 if something is wrong, and says what and where. Events after the last checkpoint
     are reported as unsealed: they could have been rewritten with write access to the store.
     """
-    from counterseal.operations.auditor import verify_store
+    from counterseal.operations.auditor import count_events, verify_store
 
-    ring, progress = load_keys(keys), Progress()
+    ring, progress = load_keys(keys), Progress("event")
     known: Mapping[str, Mapping[int, bytes]] = {} if receipts is None else _receipts(receipts)
-
-    def show_count(count: int) -> None:
-        progress.show(f"{count:,} events")
 
     async def verify_all(opened: Store) -> list[Report]:
         names = [tenant] if tenant else sorted({*await opened.tenants(), *known})
-        return [
-            await verify_store(opened, name, ring, receipts=known.get(name), progress=show_count)
-            for name in names
-        ]
+        total = sum([await count_events(opened, name) for name in names])
+        reports: list[Report] = []
 
-    reports = with_store(store, verify_all)
-    progress.done()
+        def show_count(count: int) -> None:
+            progress.show(sum(report.events for report in reports) + count, total)
+
+        for name in names:
+            own = known.get(name)
+            reports.append(
+                await verify_store(opened, name, ring, receipts=own, progress=show_count)
+            )
+        return reports
+
+    with progress:
+        reports = with_store(store, verify_all)
     ok = all(report.ok for report in reports)
     record = {"ok": ok, "tenants": [report.record() for report in reports]}
     render(record, lambda: (text for one in reports for text in _report(one)), as_json=as_json)

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from counterseal.cli import import_mcp
 from counterseal.cli.options import AsJson
 from counterseal.cli.render import (
+    Progress,
     check_overwrite,
     counted,
     fail,
@@ -79,14 +80,14 @@ def openapi(
     proposed, and guesses are marked with `review:`. Nothing is fetched. Exits with 1 if no
     operation can be expressed.
     """
-    imported = _read(file, base_url)
+    with Progress("operation") as progress:
+        imported = _read(file, base_url, progress)
     tools = [tool for tool in imported.tools if _matches(only, tool.name, tool.path)]
     left_out = [one for one in imported.left_out if _matches(only, one.what.partition(" ")[2])]
     if not tools and not left_out:
         fail(f"Nothing matches {', '.join(only or [])}.", "Without --only, all are imported.")
-    from counterseal.contract.sources.openapi import to_yaml
-
-    texts = {out / f"{tool.name}.yaml": to_yaml(tool, source=file.name) for tool in tools}
+    with Progress("contract") as progress:
+        texts = _texts(tools, out, file.name, progress)
     if tools and not dry_run:
         check_overwrite(list(texts), force=force, out="DIR")
         write_files(texts)
@@ -124,14 +125,15 @@ def openapi(
         raise typer.Exit(1)
 
 
-def _read(file: Path, base_url: str | None) -> Imported:
+def _read(file: Path, base_url: str | None, progress: Progress) -> Imported:
     from counterseal.contract.sources.openapi import contracts_from_openapi, read_openapi
     from counterseal.errors import ContractError
 
     if file.suffix != ".json" and file.is_file() and file.stat().st_size > _LARGE_YAML:
         note(f"Reading {file}. A YAML document of this size takes a while; JSON is faster.")
     try:
-        return contracts_from_openapi(read_openapi(file), base_url=base_url)
+        document = read_openapi(file)
+        return contracts_from_openapi(document, base_url=base_url, progress=progress.show)
     except ContractError as error:
         problem = error.problems[0]
         fail(f"{file}: {problem.message}.", problem.fix)
@@ -139,6 +141,18 @@ def _read(file: Path, base_url: str | None) -> Imported:
 
 def _matches(only: Sequence[str] | None, *names: str) -> bool:
     return not only or any(fnmatchcase(name, glob) for glob in only for name in names)
+
+
+def _texts(
+    tools: Sequence[ImportedTool], out: Path, source: str, progress: Progress
+) -> dict[Path, str]:
+    from counterseal.contract.sources.openapi import to_yaml
+
+    texts: dict[Path, str] = {}
+    for tool in tools:
+        progress.show(len(texts), len(tools))
+        texts[out / f"{tool.name}.yaml"] = to_yaml(tool, source=source)
+    return texts
 
 
 def _tools_page(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typer import Argument, Option
 from counterseal.cli.options import AsJson, AsTenant, By, StoreUrl, with_groups
 from counterseal.cli.project import open_project, project_settings, user_name
 from counterseal.cli.render import (
+    Progress,
     fail,
     fields,
     heading,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from counterseal.config import Settings
     from counterseal.ledger.records import DueKind
     from counterseal.operations.attention import NeedsAttention
-    from counterseal.reconcile import Tally
+    from counterseal.reconcile import Reconciler, Tally
     from counterseal.runtime import Runtime
     from counterseal.views.attention import AttentionRow
 
@@ -110,12 +110,9 @@ def reconcile(
         from counterseal.reconcile import Reconciler, Retention
 
         reconciler = Reconciler(runtime, retention=Retention(**dict(settings.retention)))
-        tell = (
-            (lambda tally: note(f"{sum(tally.values())} so far")) if sys.stderr.isatty() else None
-        )
         while True:
             try:
-                tally = await reconciler.once(tell=tell, last=not watch)
+                tally = await _one_pass(reconciler, last=not watch)
                 _print_tally(tally, as_json=as_json, watch=watch)
             except StoreError as error:
                 if not watch:
@@ -126,6 +123,11 @@ def reconcile(
             await asyncio.sleep(every)
 
     _with_runtime(settings, store, passes)
+
+
+async def _one_pass(reconciler: Reconciler, *, last: bool) -> Tally:
+    with Progress("item") as progress:
+        return await reconciler.once(tell=lambda tally: progress.show(tally.total()), last=last)
 
 
 def _print_tally(tally: Tally, *, as_json: bool, watch: bool) -> None:

@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TextIO
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.padding import Padding
+    from rich.progress import Progress as Bar
     from rich.text import Text
 
     from counterseal.audit import Caller
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 MAX_WIDTH: Final = 100
 """Longer lines are hard to read, however wide the terminal is."""
 LABEL_WIDTH: Final = 16
+_SECONDS_BETWEEN_LINES: Final = 10.0
+"""How often progress is reported where there is no terminal."""
 _MAX_NAMED: Final = 3
 """Files or tools that a message names."""
 
@@ -114,13 +117,17 @@ def print_page(*parts: RenderableType) -> None:
         sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
-def console() -> Console:
-    """Return a Rich console on stdout: plain if NO_COLOR is set or stdout is no terminal."""
+def console(stream: TextIO | None = None) -> Console:
+    """Return a Rich console, on stdout if no stream is given: plain with NO_COLOR, or in a pipe."""
     from rich.console import Console
 
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     terminal = Console(
-        file=sys.stdout, color_system=colours, highlight=False, markup=False, emoji=False
+        file=stream or sys.stdout,
+        color_system=colours,
+        highlight=False,
+        markup=False,
+        emoji=False,
     )
     terminal.width = min(terminal.width, MAX_WIDTH)
     return terminal
@@ -150,25 +157,86 @@ def fail(message: str, fix: str = "", *, code: int = 2) -> NoReturn:
 
 
 class Progress:
-    """A line on stderr that says how far the work is. Shown on terminals only, after a second."""
+    """Says on stderr how far long work is, from the second second on.
 
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._shown = False
+    On a terminal it is a bar with the rate, else a line now and then. stdout is left alone.
+    """
+
+    def __init__(self, noun: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._noun = noun
+        self._clock = clock
+        self._began = clock()
+        self._first: tuple[float, int] | None = None
+        """When the first count was reported, and the count."""
+        self._next_line = self._began + _SECONDS_BETWEEN_LINES
+        self._bar: Bar | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done()
 
     def __call__(self, path: Path) -> None:
         """Show the file that is being read."""
-        self.show(f"Reading {path}")
+        self._show(f"Reading {path}", 0, None)
 
-    def show(self, text: str) -> None:
-        if sys.stderr.isatty() and time.monotonic() - self._started > 1:
-            self._shown = True
-            print(f"\r\x1b[K{safe(text)[:79]}", end="", file=sys.stderr, flush=True)
+    def show(self, done: int, total: int | None = None, text: str = "") -> None:
+        """Report how much is done, and of how much if that is known."""
+        now = self._clock()
+        if self._first is None:
+            self._first = (now, done)
+        began, before = self._first
+        of = "" if total is None else f"{done:,} of "
+        parts = [of + counted(done if total is None else total, self._noun), text]
+        if now > began and done > before:
+            rate = (done - before) / (now - began)
+            parts.insert(1, f"{rate:,.0f} a second" if rate >= 1 else f"{rate * 60:.1f} a minute")
+        self._show(", ".join(filter(None, parts)), done, total)
+
+    def _show(self, text: str, done: int, total: int | None) -> None:
+        now = self._clock()
+        if now - self._began < 1:
+            return
+        if sys.stderr.isatty():
+            self._bar = self._bar or _bar()
+            task = self._bar.task_ids[0]
+            self._bar.update(task, description=safe(text), completed=done, total=total)
+        elif now >= self._next_line:
+            self._next_line = now + _SECONDS_BETWEEN_LINES
+            note(safe(text))
+
+    def print(self, text: str) -> None:
+        """Print a line on stderr, above the bar."""
+        if self._bar is None:
+            note(text)
+        else:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def done(self) -> None:
-        """Erase the line."""
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        """Erase the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _bar() -> Bar:
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+    from rich.table import Column
+
+    rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    bar = Bar(
+        TextColumn("{task.description}", markup=False, table_column=rest),
+        BarColumn(bar_width=16),
+        TimeRemainingColumn(),
+        console=console(sys.stderr),
+        transient=True,
+        expand=True,
+    )
+    bar.add_task("", total=None)
+    bar.start()
+    return bar
 
 
 # Parts of pages ----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """A folder to work in, and the command run inside it."""
 
+import itertools
 import json
 import sys
 from functools import cache
@@ -66,6 +67,15 @@ def run(folder):
         return result
 
     return run
+
+
+@pytest.fixture
+def slowly(monkeypatch):
+    """Work takes long: whenever progress looks at its clock, ten seconds have passed."""
+    from counterseal.cli.render import Progress
+
+    seconds = itertools.count(0.0, 10.0)
+    monkeypatch.setitem(Progress.__init__.__kwdefaults__, "clock", lambda: next(seconds))
 
 
 @pytest.fixture

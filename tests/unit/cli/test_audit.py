@@ -9,7 +9,6 @@ import re
 import shutil
 import sqlite3
 import stat
-import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
@@ -312,6 +311,12 @@ def test_export_as_csv_has_the_same_fields(run, project):
 # seal and verify ---------------------------------------------------------------------------------
 
 
+def test_a_long_verification_says_how_far_it_is_beside_its_json(run, project, slowly):
+    result = run("audit", "verify", "--json")
+    (tenant,) = json.loads(result.stdout)["tenants"]
+    assert f"{tenant['events']} of {tenant['events']} events" in result.stderr
+
+
 def test_verify_says_what_is_sealed_and_what_is_not(run, project):
     result = run("audit", "verify")
     assert result.exit_code == 0
@@ -414,19 +419,6 @@ def test_nothing_on_record_is_in_order(run, write):
     result = run("audit", "verify")
     assert (result.exit_code, result.stdout) == (0, "")
     assert run("audit", "list").exit_code == 1
-
-
-def test_progress_goes_to_a_person_who_waits(capsys, monkeypatch):
-    from counterseal.cli.render import Progress
-
-    progress = Progress()
-    progress.show("1 event")
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    progress._started -= 2
-    progress.show("2 events")
-    progress.done()
-    assert capsys.readouterr().err == "\r\x1b[K2 events\r\x1b[K"
 
 
 def test_help_fits_into_80_columns(run):

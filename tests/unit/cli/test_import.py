@@ -58,6 +58,13 @@ def test_a_file_is_written_for_each_operation_and_passes_lint(run, shop, folder)
     assert "3 contracts" in linted.stdout
 
 
+def test_a_long_import_says_how_far_it_is_beside_its_json(run, shop, slowly):
+    result = run("import", "openapi", "shop.json", "--json")
+    assert json.loads(result.stdout)["written"] is True
+    assert "of 4 operations" in result.stderr
+    assert "of 3 contracts" in result.stderr
+
+
 def test_what_is_left_out_is_named_with_its_reason(run, shop):
     result = run("import", "openapi", "shop.json")
     assert "Left out\n" in result.stdout

@@ -114,6 +114,13 @@ def test_what_a_dead_worker_left_is_found_at_the_destination(project, run):
     assert (project / "books.txt").read_text() == f"{sent('charge')}\n"
 
 
+def test_a_long_pass_says_how_far_it_is_beside_its_json(project, run, slowly):
+    submit(project, "charge", dies=True)
+    result = run("reconcile", "--json")
+    assert json.loads(result.stdout) == {"found": 1}
+    assert "1 item\n" in result.stderr
+
+
 def test_a_person_settles_an_unknown_outcome(project, run):
     submit(project, "send", dies=True)
     assert json.loads(run("reconcile", "--json").stdout) == {"escalated": 1}

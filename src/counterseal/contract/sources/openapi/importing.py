@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import StringIO
 from textwrap import wrap
@@ -71,16 +71,25 @@ class Imported:
     left_out: tuple[LeftOut, ...]
 
 
-def contracts_from_openapi(document: Mapping[str, Any], *, base_url: str | None = None) -> Imported:
+def contracts_from_openapi(
+    document: Mapping[str, Any],
+    *,
+    base_url: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Imported:
     """Return a contract for every supported operation, and the reasons for the others.
 
-    `base_url` replaces the document's servers. Raise ContractError if it is no OpenAPI 3 document.
+    `base_url` replaces the document's servers. `progress` is called with the number of operations
+    that were read, and of all. Raise ContractError if it is no OpenAPI 3 document.
     """
     _check(document, base_url)
     read = OpenApiDocument(document, base_url.rstrip("/") if base_url else None)
     tools: list[ImportedTool] = []
     left_out: list[LeftOut] = []
-    for operation in read.operations():
+    operations = list(read.operations())
+    for number, operation in enumerate(operations):
+        if progress is not None:
+            progress(number, len(operations))
         try:
             tools.append(_import(read, operation, {tool.name.lower() for tool in tools}))
         except (UnsupportedError, UnicodeError, RecursionError) as error:
