@@ -153,11 +153,6 @@ def written_texts(root: Mapping[str, Any]) -> Iterator[tuple[Place, str, Mapping
                 break
 
 
-def _texts(contract: Contract) -> Iterator[tuple[Place, str, Mapping[str, Any]]]:
-    for path, name, schema in written_texts(contract.affordance.input_schema):
-        yield (*INPUT, *path), name, schema
-
-
 def _closed(schema: Mapping[str, Any]) -> bool:
     """Return whether the schema limits the text to what its author chose."""
     pattern = schema.get("pattern")
@@ -167,11 +162,12 @@ def _closed(schema: Mapping[str, Any]) -> bool:
 
 def _code(contract: Contract) -> list[tuple[Place, str, bool]]:
     """Return every place that sounds like code, a sentence about it, and whether it is sure."""
-    free = [field for field in _texts(contract) if not _closed(field[2])]
+    texts = written_texts(contract.affordance.input_schema)
+    free = [field for field in texts if not _closed(field[2])]
     what = {True: "code", False: "what may be code"}
     places: list[tuple[Place, str, bool]] = [
-        (place, f"{name} takes {what[sure]} that the model writes", sure)
-        for place, name, schema in free
+        ((*INPUT, *path), f"{name} takes {what[sure]} that the model writes", sure)
+        for path, name, schema in free
         if (sure := argument_runs(name, str(schema.get("description", "")))) is not None
     ]
     # Without text that the model writes, there is no code to run.
@@ -215,8 +211,8 @@ def raw_power(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX:
         return
     places = [
-        (place, f"{name} takes {kind} that the model writes")
-        for place, name, schema in _texts(contract)
+        ((*INPUT, *path), f"{name} takes {kind} that the model writes")
+        for path, name, schema in written_texts(contract.affordance.input_schema)
         for kind in (() if _closed(schema) else _kinds(name, schema))
     ]
     if contract.runs_code is False:  # otherwise code-unsandboxed says so
@@ -232,10 +228,10 @@ def raw_power(contract: Contract) -> Iterator[Breach]:
 
 @rule("credential-argument", "credentials are injected, not passed as arguments")
 def credential_argument(contract: Contract) -> Iterator[Breach]:
-    for place, name, _ in _texts(contract):
+    for path, name, _ in written_texts(contract.affordance.input_schema):
         if is_credential(name):
             fault = f"{name} would let a model see and pass a credential"
-            yield Breach(place, fault, 'Inject it: Annotated[str, Secret("name")].')
+            yield Breach((*INPUT, *path), fault, 'Inject it: Annotated[str, Secret("name")].')
 
 
 @rule("authority-argument", "authority comes from the principal", warning=True)

@@ -174,8 +174,8 @@ def http_secret_plain(contract: Contract) -> Iterator[Breach]:
     if address is None:
         near = binding.host == "localhost" or binding.host.endswith(".localhost")
     else:  # on this machine, or in a network that egress lists
-        listed = any(entry.network and address in entry.network for entry in entries(contract))
-        near = address.is_loopback or (address.is_private and listed)
+        declared = any(entry.network and address in entry.network for entry in entries(contract))
+        near = address.is_loopback or (address.is_private and declared)
     if not near:
         fault = f"{', '.join(sorted(binding.secrets))} would be sent to {binding.host} unencrypted"
         fix = "Use https. Plain http is allowed for loopback and for private addresses in egress."
