@@ -67,23 +67,23 @@ def read_document(path: str | Path) -> Document:
         _refuse(name, f"can't be opened: {error.strerror}")
     if size > MAX_BYTES:
         _refuse(name, f"the file has {size:,} bytes; the limit is {MAX_BYTES:,}")
-    text = _decode(name, raw)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start]
+        place = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
+        _refuse(name, f"byte 0x{raw[error.start]:02x} is not UTF-8", place)
     return _read_json(name, text) if path.suffix == ".json" else _read_yaml(name, text)
 
 
-def _decode(name: str, raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = raw[: error.start]
-        line = before.count(b"\n") + 1
-        column = error.start - (before.rfind(b"\n") + 1) + 1
-        _refuse(name, f"byte 0x{raw[error.start]:02x} is not UTF-8", (line, column))
-
-
 def _read_json(name: str, text: str) -> Document:
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("an object has the same key twice")
+        return dict(pairs)
+
     try:
-        data = json.loads(text, object_pairs_hook=_pairs, parse_int=_integer)
+        data = json.loads(text, object_pairs_hook=mapping, parse_int=_integer)
     except json.JSONDecodeError as error:
         _refuse(name, f"not JSON: {error.msg.lower()}", (error.lineno, error.colno))
     except RecursionError:
@@ -103,13 +103,6 @@ def _read_json(name: str, text: str) -> Document:
     if fault:
         _refuse(name, fault)
     return Document(name=name, data=data, places=places)
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        raise ValueError("an object has the same key twice")
-    return mapping
 
 
 def _integer(text: str) -> int:
@@ -160,27 +153,22 @@ class _Builder:
                 _refuse(self.name, "the file has several documents; write one list instead", place)
         elif isinstance(event, MappingEndEvent | SequenceEndEvent):
             self.open.pop()
-        elif isinstance(event, NodeEvent):
-            self._node(event, place)
-
-    def _node(self, event: Any, place: Place) -> None:
-        if event.anchor is not None or isinstance(event, AliasEvent):
+        elif not isinstance(event, NodeEvent):
+            return
+        elif event.anchor is not None or isinstance(event, AliasEvent):
             _refuse(self.name, "anchors and aliases are not supported; repeat the value", place)
-        inside = self.open[-1] if self.open else None
-        if inside is not None and isinstance(inside.value, dict) and inside.key is None:
-            self._key(event, inside, place)
+        elif self.open and isinstance(self.open[-1].value, dict) and self.open[-1].key is None:
+            inside = self.open[-1]
+            if not isinstance(event, ScalarEvent):
+                _refuse(self.name, "a key must be plain text, not a list or a mapping", place)
+            if event.value in inside.value:
+                _refuse(self.name, f"the key {event.value!r} occurs twice", place)
+            inside.key = event.value
+            self.places[pointer(*inside.path, event.value)] = place
         elif isinstance(event, ScalarEvent):
             self._put(_scalar(self.name, event, place), place)
         else:
             self._begin(event, place)
-
-    def _key(self, event: Any, inside: _Open, place: Place) -> None:
-        if not isinstance(event, ScalarEvent):
-            _refuse(self.name, "a key must be plain text, not a list or a mapping", place)
-        if event.value in inside.value:
-            _refuse(self.name, f"the key {event.value!r} occurs twice", place)
-        inside.key = event.value
-        self.places[pointer(*inside.path, event.value)] = place
 
     def _begin(self, event: Any, place: Place) -> None:
         if len(self.open) >= MAX_DEPTH:

@@ -14,6 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"(audit|approval)-[\w.-]+\.pem|(vault|session)-[\w.-]+\.key")
 _NUMBERS: Final = re.compile(r"(\d+)")
 _POSIX: Final = os.name == "posix"
+_AGAIN: Final = ("", *(f"-{number}" for number in range(2, 1000)))
+"""Ends of the names of keys that are made on one day."""
 
 
 class KeysError(CountersealError):
@@ -98,7 +101,14 @@ class KeyRing:
     """All keys of a folder. An empty key ring signs and seals nothing."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
-        self.keys: Sequence[Key] = tuple(sorted(keys, key=_age))
+
+        def age(key: Key) -> tuple[str, list[tuple[int, str]], str]:
+            # By purpose, then by name, with 10 after 9.
+            parts = _NUMBERS.split(key.file.stem)
+            numbered = [(int(part) if part.isdigit() else -1, part) for part in parts]
+            return key.purpose, numbered, key.key_id
+
+        self.keys: Sequence[Key] = tuple(sorted(keys, key=age))
         self._by_id = {(key.purpose, key.key_id): key for key in self.keys}
         sealing = [key for key in self.keys if key.purpose is Purpose.VAULT]
         secrets = [key.secret for key in sealing if key.secret is not None]
@@ -113,7 +123,8 @@ class KeyRing:
                 f"{folder}: the folder does not exist; create it with `counterseal keys new audit`"
             )
         _refuse_writable(folder)
-        return cls(_read(file) for file in sorted(folder.iterdir()) if _is_key(file))
+        files = [file for file in sorted(folder.iterdir()) if file.suffix in (".pem", ".key")]
+        return cls(_read(file) for file in files if file.is_file())
 
     def newest(self, purpose: str) -> Key | None:
         """Return the newest key that can sign or seal; None if there is none."""
@@ -173,57 +184,46 @@ def _derived(key: Key | None, purpose: str) -> bytes | None:
     return None if secret is None else sha256(f"counterseal {purpose}\0".encode() + secret).digest()
 
 
-def _age(key: Key) -> tuple[str, list[tuple[int, str]], str]:
-    """Return the sort key of a file: purpose, then name, with 10 after 9."""
-    parts = _NUMBERS.split(key.file.stem)
-    return key.purpose, [(int(part) if part.isdigit() else -1, part) for part in parts], key.key_id
-
-
 # --- reading --------------------------------------------------------------------------------------
 
 
-def _is_key(file: Path) -> bool:
-    if file.suffix not in (".pem", ".key") or not file.is_file():
-        return False
+def _read(file: Path) -> Key:
     if _NAME.fullmatch(file.name) is None:
         raise KeysError(
             f"{file}: no key is called so; rename it to audit-….pem, approval-….pem, vault-….key or"
             " session-….key, or put it elsewhere"
         )
-    return True
-
-
-def _read(file: Path) -> Key:
     purpose = Purpose(file.name.partition("-")[0])
     try:
         raw, about = file.read_bytes(), file.stat()
     except OSError as error:
         raise KeysError(f"{file}: can't be read: {error.strerror}") from None
-    created = datetime.fromtimestamp(about.st_mtime, UTC)
-    if purpose in _SECRET:
-        _refuse_open(file, about.st_mode)
-        _refuse_writable(file)
-        secret = _secret(file, raw, purpose)
-        return Key(
-            purpose=purpose, key_id=vault_key_id(secret), file=file, created=created, secret=secret
-        )
-    private, public = _pair(file, raw)
-    if private is not None:
-        _refuse_open(file, about.st_mode)
+    private, public, secret = None, None, b""
+    if purpose not in _SECRET:
+        private, public = _pair(file, raw)
+        key_id = sha256(public.public_bytes_raw()).hexdigest()[:16]
+    else:
+        with suppress(binascii.Error):
+            secret = base64.b64decode(raw.strip(), validate=True)
+        if len(secret) != KEY_BYTES:
+            raise KeysError(
+                f"{file}: a {purpose} key is {KEY_BYTES} random bytes in base64;"
+                f" `counterseal keys new {purpose}` makes one"
+            )
+        key_id = vault_key_id(secret)
+    is_whole = private is not None or bool(secret)
+    if _POSIX and is_whole and about.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise KeysError(f"{file}: other users may read it; run `chmod 600 {file}`")
     _refuse_writable(file)
     return Key(
         purpose=purpose,
-        key_id=_fingerprint(public),
+        key_id=key_id,
         file=file,
-        created=created,
+        created=datetime.fromtimestamp(about.st_mtime, UTC),
         private=private,
         public=public,
+        secret=secret or None,
     )
-
-
-def _refuse_open(file: Path, mode: int) -> None:
-    if _POSIX and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise KeysError(f"{file}: other users may read it; run `chmod 600 {file}`")
 
 
 def _refuse_writable(path: Path) -> None:
@@ -235,19 +235,6 @@ def _refuse_writable(path: Path) -> None:
         raise KeysError(f"{path}: other users may write to it; run `chmod go-w {path}`")
     if about.st_uid not in (0, os.geteuid()):
         raise KeysError(f"{path}: it belongs to another user; run `chown {os.geteuid()} {path}`")
-
-
-def _secret(file: Path, raw: bytes, purpose: Purpose) -> bytes:
-    try:
-        secret = base64.b64decode(raw.strip(), validate=True)
-    except binascii.Error:
-        secret = b""
-    if len(secret) != KEY_BYTES:
-        raise KeysError(
-            f"{file}: a {purpose} key is {KEY_BYTES} random bytes in base64;"
-            f" `counterseal keys new {purpose}` makes one"
-        )
-    return secret
 
 
 def _pair(file: Path, raw: bytes) -> tuple[Ed25519PrivateKey | None, Ed25519PublicKey]:
@@ -277,40 +264,40 @@ def _pair(file: Path, raw: bytes) -> tuple[Ed25519PrivateKey | None, Ed25519Publ
     raise KeysError(f"{file}: not an Ed25519 key; create one with `counterseal keys new`")
 
 
-def _fingerprint(public: Ed25519PublicKey) -> str:
-    return sha256(public.public_bytes_raw()).hexdigest()[:16]
-
-
 # --- making ---------------------------------------------------------------------------------------
 
 
 def new_key(folder: Path, purpose: Purpose, today: datetime) -> Key:
     """Create a new key of a purpose, and the folder if needed, with a .gitignore."""
-    text = _secret_text() if purpose in _SECRET else _private_pem()
-    suffix = "key" if purpose in _SECRET else "pem"
+    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - on demand
+    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - as above
+
+    text, suffix = base64.b64encode(os.urandom(KEY_BYTES)) + b"\n", "key"
+    if purpose not in _SECRET:
+        suffix = "pem"
+        text = ed25519.Ed25519PrivateKey.generate().private_bytes(
+            form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
+        )
     try:
         if not folder.exists():
             folder.mkdir(parents=True, mode=0o700)
             (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         _refuse_writable(folder)
-        for number in range(1, 1000):
-            again = "" if number == 1 else f"-{number}"
-            file = folder / f"{purpose}-{today:%Y-%m-%d}{again}.{suffix}"
-            if _write_new(file, text):
-                return _newest_or_gone(file, KeyRing.load(folder), purpose)
+        names = [f"{purpose}-{today:%Y-%m-%d}{again}.{suffix}" for again in _AGAIN]
+        made = next((folder / name for name in names if _write_new(folder / name, text)), None)
+        newest = KeyRing.load(folder).newest(purpose)
+        if made is not None and newest is not None and newest.file != made:
+            made.unlink()
     except OSError as error:
         raise KeysError(f"{error.filename or folder}: {error.strerror}") from None
-    raise KeysError(f"{folder}: too many {purpose} keys were made today; check what creates them")
-
-
-def _newest_or_gone(file: Path, ring: KeyRing, purpose: Purpose) -> Key:
-    """Raise KeysError if the new file would sort before an older key and never be used."""
-    newest = ring.newest(purpose)
-    if newest is not None and newest.file == file:
-        return newest
-    file.unlink()
-    last = newest.file.name if newest else ""
-    raise KeysError(f"{file}: would sort before {last}, which would stay in use; rename that file")
+    if made is None or newest is None:
+        raise KeysError(
+            f"{folder}: too many {purpose} keys were made today; check what creates them"
+        )
+    if newest.file != made:
+        last = f"{newest.file.name}, which would stay in use"
+        raise KeysError(f"{made}: would sort before {last}; rename that file")
+    return newest
 
 
 def _write_new(file: Path, text: bytes) -> bool:
@@ -324,17 +311,3 @@ def _write_new(file: Path, text: bytes) -> bool:
         out.flush()
         os.fsync(out.fileno())
     return True
-
-
-def _secret_text() -> bytes:
-    return base64.b64encode(os.urandom(KEY_BYTES)) + b"\n"
-
-
-def _private_pem() -> bytes:
-    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - on demand
-    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - as above
-
-    made: bytes = ed25519.Ed25519PrivateKey.generate().private_bytes(
-        form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
-    )
-    return made

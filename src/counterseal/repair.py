@@ -101,7 +101,10 @@ class RepairLoop:
             if not observation.ok and self._on_refusal is not None:
                 attempt = Attempt(number=number, proposal=current, observation=observation)
                 self._on_refusal(attempt)
-            stopped = self._stops(observation, left)
+            stopped: Stopped | None = None
+            if not observation.ok:
+                on_path = observation.code not in FINAL and observation.path is Path.REPAIR
+                stopped = "path" if not on_path else "attempts" if left < 1 else None
             end = Repaired(
                 observation=observation, proposal=current, attempts=number, stopped=stopped
             )
@@ -117,20 +120,19 @@ class RepairLoop:
                 return self._ended(end)
             current = repaired
 
-    def _stops(self, observation: Observation, left: int) -> Stopped | None:
-        if observation.ok:
-            return None
-        if observation.code in FINAL or observation.path is not Path.REPAIR:
-            return "path"
-        return "attempts" if left < 1 else None
-
     async def _ask(
         self, feedback: dict[str, Any], first: Proposal, left: int
     ) -> tuple[Proposal | None, int]:
         """Return the model's next proposal, if it has one, and how many attempts are left."""
         question = feedback
         while left > 0:
-            answer = await self._answer(question)
+            answer: object = None  # also after its time limit
+            try:
+                async with asyncio.timeout(self._seconds) as limit:
+                    answer = await self._model(question)
+            except TimeoutError:
+                if not limit.expired():
+                    raise  # the model's own timeout
             if answer is None:
                 break
             proposal = _next(first, answer)
@@ -138,16 +140,6 @@ class RepairLoop:
                 return proposal, left
             question, left = {**feedback, "note": _NOTE}, left - 1
         return None, left
-
-    async def _answer(self, feedback: dict[str, Any]) -> object:
-        """Return the model's answer, or None after its time limit."""
-        try:
-            async with asyncio.timeout(self._seconds) as limit:
-                return await self._model(feedback)
-        except TimeoutError:
-            if not limit.expired():
-                raise  # the model's own timeout
-            return None
 
     def _ended(self, end: Repaired) -> Repaired:
         if self._on_end is not None:
@@ -157,23 +149,23 @@ class RepairLoop:
 
 def _next(first: Proposal, answer: object) -> Proposal | None:
     """Return the first proposal with the model's tool and arguments; None if it gave none."""
-    choice = _choice(first, answer)
-    if choice is None:
-        return None
-    tool, arguments = choice
+    if isinstance(answer, Proposal):
+        tool, arguments = answer.tool, answer.arguments
+    elif isinstance(answer, Mapping) and answer.keys() <= {"tool", "arguments"}:
+        if "arguments" not in answer:
+            return None
+        tool, arguments = answer.get("tool", first.tool), answer["arguments"]
+    else:
+        call = Proposal.from_call(answer)
+        if not call.tool or not names_arguments(answer):
+            return None
+        tool, arguments = call.tool, call.arguments
     # A repaired call is another call: it has its own id, and its key stands for other arguments.
-    repaired = replace(
-        first,
-        tool=tool,
-        arguments=arguments,
-        call_id=None,
-        proposed=None,
-        origins=_origins(first, arguments),
-    )
-    if tool == first.tool:
-        return repaired
-    # Both belong to the first tool and its target.
-    return replace(repaired, version=None, expected_version=None)
+    origins = _origins(first, arguments)
+    fresh: dict[str, Any] = {"call_id": None, "proposed": None, "origins": origins}
+    if tool != first.tool:  # both belong to the first tool and its target
+        fresh |= {"version": None, "expected_version": None}
+    return replace(first, tool=tool, arguments=arguments, **fresh)
 
 
 def _origins(first: Proposal, arguments: object) -> Any:
@@ -203,14 +195,3 @@ def _read(arguments: object) -> object:
         return from_json(arguments)
     except ValueError:
         return None
-
-
-def _choice(first: Proposal, answer: object) -> tuple[str, Any] | None:
-    """Return tool and arguments, if the answer names both. Nothing is made up."""
-    if isinstance(answer, Proposal):
-        return answer.tool, answer.arguments
-    if isinstance(answer, Mapping) and answer.keys() <= {"tool", "arguments"}:
-        choice = answer.get("tool", first.tool), answer.get("arguments")
-        return choice if "arguments" in answer else None
-    call = Proposal.from_call(answer)
-    return (call.tool, call.arguments) if call.tool and names_arguments(answer) else None

@@ -198,7 +198,13 @@ def render_state(prompt: str, run: RunRecord, registry: Registry) -> str:
     In one pass, so that a value is never read as a template. An untrusted value stands on lines of
     its own, between markers that it can't end.
     """
-    keys = _variables(registry, run.tenant)
+    keys = {  # where versions differ, the newest counts
+        effect.prompt_template_var: effect.key
+        for record in reversed(registry.records)
+        if record.allows_tenant(run.tenant)
+        for effect in record.contract.state_effects
+        if effect.prompt_template_var is not None
+    }
 
     def value(variable: re.Match[str]) -> str:
         key = keys.get(variable[1])
@@ -221,14 +227,3 @@ def _text(key: str, value: Any) -> str:
         # State was redacted before it was stored.
         text = to_json(summarise({key: value}, len(text), _MAX_BYTES, lambda clean: clean))
     return text.decode()
-
-
-def _variables(registry: Registry, tenant: str) -> dict[str, str]:
-    """Return the key that each variable stands for; where versions differ, the newest counts."""
-    return {
-        effect.prompt_template_var: effect.key
-        for record in reversed(registry.records)
-        if record.allows_tenant(tenant)
-        for effect in record.contract.state_effects
-        if effect.prompt_template_var is not None
-    }

@@ -349,7 +349,18 @@ async def notify(runtime: Runtime, work: Due) -> str:
     if webhook is None:
         return await _later(runtime, work)  # another worker has the webhook
     try:
-        notice = await _notice(runtime, held, webhook.link(held.approval_id))
+        packet = await runtime.approvals.get(held.tenant, held.approval_id)
+        notice = {
+            "type": "approval.required",
+            "approval_id": held.approval_id,
+            "tenant": held.tenant,
+            "tool": held.tool,
+            "version": held.version,
+            "risk_class": held.risk,
+            "consequence": packet.consequence,
+            "expires_at": held.expires_at,
+            "url": webhook.link(held.approval_id),
+        }
         status = await webhook.send(notice, runtime.clock())
     except Exception as error:  # noqa: BLE001 - any failure of the receiver is tried again
         runtime.report(work.call_id, "webhook", f"{type(error).__name__}: {error}")
@@ -360,18 +371,3 @@ async def notify(runtime: Runtime, work: Due) -> str:
         return await _later(runtime, work)
     failed = f"the webhook answers {status}" if status else "the webhook could not be reached"
     return await _finish(runtime, work, "not_notified", failed=failed)
-
-
-async def _notice(runtime: Runtime, held: Held, url: str | None) -> dict[str, Any]:
-    packet = await runtime.approvals.get(held.tenant, held.approval_id)
-    return {
-        "type": "approval.required",
-        "approval_id": held.approval_id,
-        "tenant": held.tenant,
-        "tool": held.tool,
-        "version": held.version,
-        "risk_class": held.risk,
-        "consequence": packet.consequence,
-        "expires_at": held.expires_at,
-        "url": url,
-    }

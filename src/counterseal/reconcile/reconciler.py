@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from time import monotonic
 from typing import Final, Self, TypeVar
 
@@ -52,11 +51,10 @@ class Retention:
                 raise ValueError(f"{name} must be a number of days above 0, got {days!r}")
 
     def erasure(self, limit: int) -> ExpiryRequest:
-        return ExpiryRequest(limit, _seconds(self.vault_days), _seconds(self.events_days))
-
-
-def _seconds(days: float | None) -> float | None:
-    return None if days is None else days * _DAY
+        vault, events = (
+            None if days is None else days * _DAY for days in (self.vault_days, self.events_days)
+        )
+        return ExpiryRequest(limit, vault, events)
 
 
 _HANDLERS: Final[Mapping[DueKind, Callable[[Runtime, Due], Awaitable[str]]]] = {
@@ -101,7 +99,11 @@ class Reconciler:
         store = self.runtime.store
         unclaimed = self._claim(None, 600.0)
         if not self.runtime.leases.mistrusted():
-            orphan = partial(self._orphan, waits=last)
+
+            async def orphan(stored: StoredEntry, since: Moment) -> str:
+                work = find_out(self.runtime, stored, since, waits=last)
+                return await self._guarded(stored.entry.call_id, work)
+
             await self._all(done, tell, lambda: store.claim_orphans(mine), orphan)
             await self._all(done, tell, lambda: store.claim_orphans(unclaimed), orphan)
         await self._all(done, tell, lambda: store.claim_due(mine), self._due)
@@ -128,14 +130,10 @@ class Reconciler:
             if whole:
                 next_pass = monotonic() + every
             await asyncio.sleep(min(every, _SHORTEST_PAUSE))
-            await self._due_until(next_pass)
-
-    async def _due_until(self, until: float) -> None:
-        """Wait until work is added for at once, or the next pass is due."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(until - monotonic()):
-                await self.runtime.due.wait()
-        self.runtime.due.clear()
+            with suppress(TimeoutError):  # the next pass is due, unless work is added for at once
+                async with asyncio.timeout(next_pass - monotonic()):
+                    await self.runtime.due.wait()
+            self.runtime.due.clear()
 
     async def at_once(self) -> Tally:
         """Do the due work of this process's tools; the rest waits for a whole pass."""
@@ -173,10 +171,6 @@ class Reconciler:
                 tell(done)
             if len(claimed) < self._batch:
                 return
-
-    async def _orphan(self, orphan: StoredEntry, since: Moment, *, waits: bool) -> str:
-        found = find_out(self.runtime, orphan, since, waits=waits)
-        return await self._guarded(orphan.entry.call_id, found)
 
     async def _due(self, work: Due, _since: Moment) -> str:
         if not self.runtime.registry.versions(work.tool):

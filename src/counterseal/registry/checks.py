@@ -37,60 +37,47 @@ class Candidate:
     tool: Tool[..., Any] | None = None
 
 
-def read(things: Iterable[object]) -> tuple[list[Candidate], list[Problem]]:
+def read(things: Iterable[Any]) -> tuple[list[Candidate], list[Problem]]:
     """Return tools, contracts and plain tools as candidates, and the problems of the others."""
     candidates: list[Candidate] = []
     problems: list[Problem] = []
     for thing in things:
         try:
-            candidates.append(_read_one(thing))
+            foreign = not isinstance(thing, Tool | Contract)
+            tool = wrap_plain_tool(thing) if foreign and is_plain_tool(thing) else thing
+            if isinstance(tool, Tool):
+                candidates.append(Candidate(contract=tool.contract, tool=tool))
+                continue
+            if isinstance(thing, Contract):
+                candidates.append(Candidate(contract=thing))
+                continue
+            fault = "is neither a tool nor a contract"
+            fix = "Decorate the function with @tool, or pass a Contract."
         except ContractError as error:
             problems.extend(error.problems)
+            continue
         except Exception as error:  # noqa: BLE001 - the properties of a plain tool run foreign code
-            problems.append(
-                Problem(
-                    rule="not-a-tool",
-                    message=f"{ascii(thing)[:80]} can't be read: {type(error).__name__}",
-                    fix="Its name, description and schema must be readable without an error.",
-                )
-            )
+            fault = f"can't be read: {type(error).__name__}"
+            fix = "Its name, description and schema must be readable without an error."
+        message = f"{ascii(thing)[:80]} {fault}"
+        problems.append(Problem(rule="not-a-tool", message=message, fix=fix))
     return candidates, problems
-
-
-def _read_one(thing: Any) -> Candidate:
-    if isinstance(thing, Tool):
-        return Candidate(contract=thing.contract, tool=thing)
-    if isinstance(thing, Contract):
-        return Candidate(contract=thing)
-    if is_plain_tool(thing):
-        tool = wrap_plain_tool(thing)
-        return Candidate(contract=tool.contract, tool=tool)
-    problem = Problem(
-        rule="not-a-tool",
-        message=f"{ascii(thing)[:80]} is neither a tool nor a contract",
-        fix="Decorate the function with @tool, or pass a Contract.",
-    )
-    raise ContractError([problem])
 
 
 def contract_problems(candidate: Candidate) -> list[Problem]:
     """Return what lint finds in a contract, and whether its function can pass on the key."""
-    problems = [*lint(candidate.contract), *_key_unused(candidate)]
-    return [_placed(problem, candidate) for problem in problems]
-
-
-def _key_unused(candidate: Candidate) -> Iterator[Problem]:
-    """Yield a problem for retries with a key that the destination never receives."""
     contract, tool = candidate.contract, candidate.tool
-    if contract.on_unknown is not OnUnknown.RETRY_SAME_KEY or tool is None:
-        return
-    if contract.mutates and Context not in tool.injected.values():
-        yield Problem(
+    problems = list(lint(contract))
+    retries = contract.on_unknown is OnUnknown.RETRY_SAME_KEY and contract.mutates
+    if retries and tool is not None and Context not in tool.injected.values():
+        problem = Problem(
             rule="key-unused",
             pointer="/on_unknown",
             message="on_unknown is retry_same_key, but the function takes no Context with the key",
             fix="Add a parameter of type Context, and send its `key` to the destination.",
         )
+        problems.append(problem)
+    return [_placed(problem, candidate) for problem in problems]
 
 
 def _placed(problem: Problem, owner: Candidate | RegistryRecord) -> Problem:
@@ -127,25 +114,20 @@ class ToolReference:
 
     def problems(self, targets: Sequence[RegistryRecord]) -> Iterator[Problem]:
         """Yield what is wrong. A run can get any version of the target, so all must fit."""
-        unfit = self._unfit(targets)
-        if unfit is not None:
-            yield unfit
-        elif self.undoes:
-            for target in targets:
-                yield from compensation_problems(self.contract, target.contract)
-
-    def _unfit(self, targets: Sequence[RegistryRecord]) -> Problem | None:
         if not targets:
             fix = "Register it together with this tool."
-            return self._problem("unknown", "is not registered", fix)
-        for target in targets:
-            if target.mutates and not self.undoes:
-                fault = f"changes something in version {target.version}"
-                return self._problem("mutates", fault, "Name a tool that only reads.")
-            if self.undoes and not target.mutates:
-                fault = f"only reads in version {target.version}"
-                return self._problem("read-only", fault, "Name a tool that reverses the call.")
-        return None
+            yield self._problem("unknown", "is not registered", fix)
+            return
+        unfit = next((one for one in targets if one.mutates != self.undoes), None)
+        if unfit is None:
+            for target in targets if self.undoes else ():
+                yield from compensation_problems(self.contract, target.contract)
+        elif self.undoes:
+            fault = f"only reads in version {unfit.version}"
+            yield self._problem("read-only", fault, "Name a tool that reverses the call.")
+        else:
+            fault = f"changes something in version {unfit.version}"
+            yield self._problem("mutates", fault, "Name a tool that only reads.")
 
     def _problem(self, kind: str, fault: str, fix: str) -> Problem:
         role = self.pointer.rpartition("/")[2]
@@ -229,29 +211,23 @@ def missing_bumps(new: Sequence[RegistryRecord], versions: Versions) -> Iterator
     for name in {record.name: None for record in new}:
         line = sorted(versions(name), key=lambda record: record.parsed)
         for older, newer in pairwise(line):
-            if fresh & {id(older), id(newer)} and not _major_rises(older, newer):
-                yield from _bump_problem(older, newer)
-
-
-def _major_rises(older: RegistryRecord, newer: RegistryRecord) -> bool:
-    before, after = older.parsed, newer.parsed
-    return (after.epoch, after.major) > (before.epoch, before.major)
-
-
-def _bump_problem(older: RegistryRecord, newer: RegistryRecord) -> Iterator[Problem]:
-    changes = diff(older.contract, newer.contract)
-    breaking = [change for change in changes if change.kind is Compatibility.BREAKING]
-    if breaking:
-        more = f" (and {len(breaking) - 1} more)" if len(breaking) > 1 else ""
-        problem = Problem(
-            rule="version-bump-missing",
-            severity=Severity.WARNING,
-            pointer=breaking[0].pointer,
-            message=f"{newer.version} breaks callers of {older.version}: "
-            f"{breaking[0].message}{more}",
-            fix=f"Make it version {older.parsed.major + 1}.0.0, or stay compatible.",
-        )
-        yield _placed(problem, newer)
+            before, after = older.parsed, newer.parsed
+            rises = (after.epoch, after.major) > (before.epoch, before.major)
+            if rises or not fresh & {id(older), id(newer)}:
+                continue
+            changes = diff(older.contract, newer.contract)
+            breaking = [change for change in changes if change.kind is Compatibility.BREAKING]
+            if breaking:
+                more = f" (and {len(breaking) - 1} more)" if len(breaking) > 1 else ""
+                what = f"{newer.version} breaks callers of {older.version}"
+                problem = Problem(
+                    rule="version-bump-missing",
+                    severity=Severity.WARNING,
+                    pointer=breaking[0].pointer,
+                    message=f"{what}: {breaking[0].message}{more}",
+                    fix=f"Make it version {older.parsed.major + 1}.0.0, or stay compatible.",
+                )
+                yield _placed(problem, newer)
 
 
 def grant_problems(
