@@ -8,20 +8,19 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
-from counterseal.canonical import pointer, thaw
+from counterseal.canonical import thaw
 from counterseal.contract.invariants import ProposedCall, require_sync
 from counterseal.documents import read_document
 from counterseal.errors import ContractError, ExpressionError, Problem, Source
 from counterseal.expressions import Expression
 from counterseal.policy import PolicyError
-from counterseal.policy.policy_files import Reader
+from counterseal.policy.policy_files import Section
 from counterseal.policy.policy_rules import FUNCTIONS, uses
 
 FIELDS: Final[Mapping[str, frozenset[str]]] = {
@@ -140,16 +139,44 @@ def load_plan_rules(*paths: str | Path) -> tuple[PlanRule, ...]:
     problems: list[Problem] = []
     for path in paths:
         try:
-            reader = _PlanRuleReader(read_document(path))
+            file = read_document(path)
         except ContractError as error:
             problems += error.problems
             continue
-        rules += reader.rules()
-        problems += reader.problems
+        what = "a file of plan rules"
+        document = Section(file, file.data, what, ("plan_rules",), rule="plan-rule-invalid")
+        if document.sound and "plan_rules" not in document.data:
+            document.problem(f"{what} has none", "Begin with `plan_rules:`.")
+        for item in document.sections("plan_rules", "a plan rule", tuple(_FIXES)):
+            rule = _read_rule(item)
+            if rule is not None:
+                rules.append((rule, item.source))
+        problems += document.problems
     problems += _repeated(rules)
     if problems:
         raise PlanningError(problems)
     return tuple(rule for rule, _ in rules)
+
+
+def _read_rule(item: Section) -> PlanRule | None:
+    wanted = [name for name in _FIXES if name != "when" or "when" in item.data]
+    texts = {name: item.text(name, _FIXES[name]) for name in wanted}
+    present = {name: text for name, text in texts.items() if text}
+    try:
+        rule = PlanRule.model_validate(present)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False, include_input=False):
+            name = str(detail["loc"][0])
+            message = f"{name}: {detail['msg'][:1].lower()}{detail['msg'][1:]}"
+            if detail["type"] == "value_error":
+                message = f"{name}: {detail['ctx']['error']}"
+            elif detail["type"] == "string_pattern_mismatch":
+                characters = "letters, digits, '.', '_' and '-'"
+                message = f"an id is made of {characters}, and begins with a letter"
+            if name in present:  # a missing field is reported already
+                item.problem(message, "", name)
+        return None
+    return rule if item.sound else None
 
 
 def distinct(rules: Iterable[PlanRule]) -> tuple[PlanRule, ...]:
@@ -159,54 +186,6 @@ def distinct(rules: Iterable[PlanRule]) -> tuple[PlanRule, ...]:
     if problems:
         raise PlanningError(problems)
     return listed
-
-
-class _PlanRuleReader(Reader):
-    """Reads plan rules from a document."""
-
-    def problem(self, place: tuple[str | int, ...], message: str, fix: str = "") -> None:
-        super().problem(place, message, fix)
-        self.problems[-1] = replace(self.problems[-1], rule="plan-rule-invalid")
-
-    def rules(self) -> list[tuple[PlanRule, Source | None]]:
-        """Return the valid rules; the others are reported."""
-        what = "a file of plan rules"
-        document = self.mapping(self.file.data, (), what, ("plan_rules",))
-        if isinstance(self.file.data, Mapping) and "plan_rules" not in document:
-            self.problem((), f"{what} has none", "Begin with `plan_rules:`.")
-        listed = self.items(document.get("plan_rules", []), ("plan_rules",), "plan_rules")
-        rules = [self._rule(item, ("plan_rules", i)) for i, item in enumerate(listed)]
-        return [rule for rule in rules if rule is not None]
-
-    def _rule(
-        self, item: Any, place: tuple[str | int, ...]
-    ) -> tuple[PlanRule, Source | None] | None:
-        before = len(self.problems)
-        data = self.mapping(item, place, "a plan rule", tuple(_FIXES))
-        if not isinstance(item, Mapping):
-            return None
-        wanted = [name for name in _FIXES if name != "when" or "when" in data]
-        texts = {name: self.text(data, place, name, _FIXES[name]) for name in wanted}
-        present = {name: text for name, text in texts.items() if text}
-        try:
-            rule = PlanRule.model_validate(present)
-        except ValidationError as error:
-            for detail in error.errors(include_url=False, include_input=False):
-                if detail["loc"][0] in present:  # a missing field is reported already
-                    self.problem((*place, detail["loc"][0]), _message(detail))
-            return None
-        if len(self.problems) > before:
-            return None
-        return rule, self.file.source(pointer(*place))
-
-
-def _message(detail: Any) -> str:
-    name = str(detail["loc"][0])
-    if detail["type"] == "value_error":
-        return f"{name}: {detail['ctx']['error']}"
-    if detail["type"] == "string_pattern_mismatch":
-        return "an id is made of letters, digits, '.', '_' and '-', and begins with a letter"
-    return f"{name}: {detail['msg'][:1].lower()}{detail['msg'][1:]}"
 
 
 def _repeated(rules: Iterable[tuple[PlanRule, Source | None]]) -> list[Problem]:

@@ -24,7 +24,7 @@ from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, term_fa
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import shape_problems
 from counterseal.documents import Document, read_document
-from counterseal.errors import ContractError, ExpressionError, Problem
+from counterseal.errors import ContractError, ExpressionError, Problem, Source
 from counterseal.expressions import Expression
 from counterseal.policy.policy_rules import (
     FIELDS,
@@ -55,18 +55,51 @@ _WORD: Final = re.compile(r"[A-Za-z]\w*")
 MAX_REASON: Final = 500
 
 
-class Reader:
-    """Reads fields of a document, and collects the problems."""
+class Section:
+    """A mapping in a document: returns its fields, and reports what is wrong with them."""
 
-    def __init__(self, file: Document) -> None:
+    def __init__(
+        self,
+        file: Document,
+        value: Any,
+        what: str,
+        known: Collection[str] = (),
+        *,
+        place: Place = (),
+        problems: list[Problem] | None = None,
+        rule: str = "policy-invalid",
+    ) -> None:
+        """Report fields that are not known, or that there is no mapping; then `data` is empty."""
         self.file = file
-        self.problems: list[Problem] = []
+        self.place = place
+        self.problems: list[Problem] = [] if problems is None else problems
+        """The problems of the whole document."""
+        self._rule = rule
+        self._before = len(self.problems)
+        self.data: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+        if not isinstance(value, Mapping):
+            self.problem(f"{what} must be a mapping, not {_kind(value)}")
+        for key in self.data if known else ():
+            if key not in known:
+                near = get_close_matches(str(key), known, n=1)
+                fix = f"Did you mean {near[0]}?" if near else f"Known fields: {', '.join(known)}."
+                self.problem(f"{key} is not a field of {what}", fix, key)
 
-    def problem(self, place: Place, message: str, fix: str = "") -> None:
-        where = pointer(*place)
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong with it so far."""
+        return len(self.problems) == self._before
+
+    @property
+    def source(self) -> Source:
+        return self.file.source(pointer(*self.place))
+
+    def problem(self, message: str, fix: str = "", *at: str | int) -> None:
+        """Report a problem of the section, or of a value in it."""
+        where = pointer(*self.place, *at)
         self.problems.append(
             Problem(
-                rule="policy-invalid",
+                rule=self._rule,
                 message=message,
                 fix=fix,
                 pointer=where,
@@ -74,54 +107,55 @@ class Reader:
             )
         )
 
-    def mapping(
-        self, value: Any, place: Place, what: str, known: Collection[str] = ()
-    ) -> Mapping[str, Any]:
-        """Return a mapping and report unknown fields; empty if it is not a mapping."""
-        if not isinstance(value, Mapping):
-            self.problem(place, f"{what} must be a mapping, not {_kind(value)}")
-            return {}
-        for key in value if known else ():
-            if key not in known:
-                near = get_close_matches(str(key), known, n=1)
-                fix = f"Did you mean {near[0]}?" if near else f"Known fields: {', '.join(known)}."
-                self.problem((*place, key), f"{key} is not a field of {what}", fix)
-        return value
+    def section(self, field: str, known: Collection[str] = ()) -> Section:
+        """Return a field that is a mapping; an empty one if it is missing."""
+        return self._inner(self.data.get(field, {}), field, known, field)
 
-    def items(self, value: Any, place: Place, what: str) -> list[Any]:
+    def sections(self, field: str, what: str, known: Collection[str]) -> Iterator[Section]:
+        """Yield the mappings in a field that is a list of them."""
+        value = self.data.get(field, [])
         if not isinstance(value, list):
-            self.problem(place, f"{what} must be a list, not {_kind(value)}")
-            return []
-        return value
+            self.problem(f"{field} must be a list, not {_kind(value)}", "", field)
+            return
+        for index, item in enumerate(value):
+            section = self._inner(item, what, known, field, index)
+            if isinstance(item, Mapping):
+                yield section
 
-    def text(self, data: Mapping[str, Any], place: Place, field: str, fix: str = "") -> str:
+    def _inner(self, value: Any, what: str, known: Collection[str], *at: str | int) -> Section:
+        place, problems = (*self.place, *at), self.problems
+        return Section(
+            self.file, value, what, known, place=place, problems=problems, rule=self._rule
+        )
+
+    def text(self, field: str, fix: str = "") -> str:
         """Return a required text field."""
-        value = data.get(field)
+        value = self.data.get(field)
         if isinstance(value, str) and value.strip():
             return value.strip()
-        if field not in data:
-            self.problem(place, f"{field} is missing", fix)
+        if field not in self.data:
+            self.problem(f"{field} is missing", fix)
         else:
-            self.problem((*place, field), f"{field} must be a text, not {_kind(value)}", fix)
+            self.problem(f"{field} must be a text, not {_kind(value)}", fix, field)
         return ""
 
-    def texts(self, data: Mapping[str, Any], place: Place, field: str) -> tuple[str, ...]:
+    def texts(self, field: str) -> tuple[str, ...]:
         """Return an optional field with a list of texts."""
-        if field not in data:
-            return ()
-        value = data[field]
+        value = self.data.get(field)
         if isinstance(value, list) and value and all(isinstance(v, str) and v for v in value):
             return tuple(value)
-        self.problem((*place, field), f"{field} must be a list with at least one text")
+        if field in self.data:
+            self.problem(f"{field} must be a list with at least one text", "", field)
         return ()
 
-    def one_of(self, kind: type[_E], value: Any, place: Place, field: str) -> _E | None:
-        """Return a member of an enumeration, or None with a problem."""
+    def one_of(self, kind: type[_E], value: Any, name: str, *at: str | int) -> _E | None:
+        """Return a member of an enumeration, or None with a problem of the named value."""
         try:
             return kind(value)
         except ValueError:
             shown = repr(value) if isinstance(value, str) else _kind(value)
-            self.problem(place, f"{field} must be one of {', '.join(kind)}, not {shown}")
+            wanted = f"{name} must be one of {', '.join(kind)}, not {shown}"
+            self.problem(wanted, "", *(at or (name,)))
             return None
 
 
@@ -131,52 +165,34 @@ def _kind(value: Any) -> str:
     return "empty" if empty else names.get(type(value), "a number")
 
 
-def read_rules(reader: Reader) -> list[PolicyRule]:
-    """Return the valid rules of a document; the others are reported."""
-    document = reader.mapping(reader.file.data, (), "a policy", ("rules", "tests"))
-    if isinstance(reader.file.data, Mapping) and "rules" not in document:
-        reader.problem((), "the policy has no rules", "Begin with `rules:`.")
-    return _listed_rules(reader, document)
-
-
-def read_overlay_rules(reader: Reader, server: str) -> list[PolicyRule]:
-    """Return the rules in an upstream's overlay; they apply to that upstream's tools only."""
-    document = reader.mapping(reader.file.data, (), "an overlay")
-    return [replace(rule, server=server) for rule in _listed_rules(reader, document)]
-
-
-def _listed_rules(reader: Reader, document: Mapping[str, Any]) -> list[PolicyRule]:
-    listed = reader.items(document.get("rules", []), ("rules",), "rules")
-    rules = [_read_rule(reader, item, ("rules", i)) for i, item in enumerate(listed)]
-    return [rule for rule in rules if rule is not None]
-
-
-def _read_rule(reader: Reader, item: Any, place: Place) -> PolicyRule | None:
-    before = len(reader.problems)
-    data = reader.mapping(item, place, "a rule", _RULE_FIELDS)
-    if not data:
-        return None
-    name = _read_id(reader, data, place)
-    then = reader.one_of(PolicyVerdict, data.get("then"), (*place, "then"), "then")
-    when = _read_condition(reader, data, place)
-    effects = reader.texts(data, place, "effects")
+def _read_rule(rule: Section) -> PolicyRule | None:
+    name = rule.text("id", "Give the rule an id; decisions refer to it.")
+    if name and not _ID.fullmatch(name):
+        fix = "Use letters, digits, '.', '_' and '-', and begin with a letter."
+        rule.problem(f"{name!r} is not a valid id", fix, "id")
+    if name in RESERVED:
+        rule.problem(f"the id {name} is reserved", "", "id")
+    then = rule.one_of(PolicyVerdict, rule.data.get("then"), "then")
+    when = _read_condition(rule)
+    effects = rule.texts("effects")
     for i, effect in enumerate(effects):
-        reader.one_of(Effect, effect, (*place, "effects", i), "an effect")
-    reason = reader.text(data, place, "reason", "Say why: agents and approvers read it.")
+        rule.one_of(Effect, effect, "an effect", "effects", i)
+    reason = rule.text("reason", "Say why: agents and approvers read it.")
     if len(reason) > MAX_REASON:
-        reader.problem((*place, "reason"), f"reason must have at most {MAX_REASON} characters")
-    approval = _read_approval(reader, data, place, then)
-    approvers = _read_approvers(reader, data, place, then, approval)
-    tools = reader.texts(data, place, "tools")
-    including = reader.texts(data, place, "including")
-    if including and then in (PolicyVerdict.ALLOW, PolicyVerdict.DENY):
-        message = f"a rule with the verdict {then} needs no approval; remove it"
-        reader.problem((*place, "including"), message)
-    instead_of = reader.texts(data, place, "instead_of")
+        rule.problem(f"reason must have at most {MAX_REASON} characters", "", "reason")
+    if then in (PolicyVerdict.ALLOW, PolicyVerdict.DENY):
+        for field in ("approval", "approvers", "including"):
+            if field in rule.data:
+                message = f"a rule with the verdict {then} needs no approval; remove it"
+                rule.problem(message, "", field)
+    approval = _read_approval(rule, then)
+    approvers = _read_approvers(rule, then, approval)
+    instead_of = rule.texts("instead_of")
     if instead_of and then is PolicyVerdict.DENY:
         message = "a rule that denies outranks the others anyway; remove instead_of"
-        reader.problem((*place, "instead_of"), message)
-    if len(reader.problems) > before or then is None or when is None:
+        rule.problem(message, "", "instead_of")
+    including, tools = rule.texts("including"), rule.texts("tools")
+    if not rule.sound or then is None or when is None:
         return None
     return PolicyRule(
         id=name,
@@ -189,91 +205,66 @@ def _read_rule(reader: Reader, item: Any, place: Place) -> PolicyRule | None:
         instead_of=instead_of,
         tools=tools,
         effects=effects,
-        source=reader.file.source(pointer(*place)),
+        source=rule.source,
     )
 
 
-def _read_id(reader: Reader, data: Mapping[str, Any], place: Place) -> str:
-    name = reader.text(data, place, "id", "Give the rule an id; decisions refer to it.")
-    if name and not _ID.fullmatch(name):
-        fix = "Use letters, digits, '.', '_' and '-', and begin with a letter."
-        reader.problem((*place, "id"), f"{name!r} is not a valid id", fix)
-    if name in RESERVED:
-        reader.problem((*place, "id"), f"the id {name} is reserved")
-    return name
-
-
-def _read_approval(
-    reader: Reader, data: Mapping[str, Any], place: Place, then: PolicyVerdict | None
-) -> ApprovalTerms | None:
+def _read_approval(rule: Section, then: PolicyVerdict | None) -> ApprovalTerms | None:
     """Return the approval section, which has the same form as in contracts."""
-    if "approval" not in data:
+    if "approval" not in rule.data or then in (PolicyVerdict.ALLOW, PolicyVerdict.DENY):
         return None
-    here = (*place, "approval")
-    if then is not None and then is not PolicyVerdict.REQUIRE_APPROVAL:
-        reader.problem(here, f"a rule with the verdict {then} needs no approval; remove it")
-        return None
-    given = reader.mapping(data["approval"], here, "approval", tuple(ApprovalTerms.model_fields))
-    known = {key: value for key, value in given.items() if key in ApprovalTerms.model_fields}
+    given = rule.section("approval", tuple(ApprovalTerms.model_fields))
+    known = {key: value for key, value in given.data.items() if key in ApprovalTerms.model_fields}
     try:
         return ApprovalTerms.model_validate(known)
     except ValidationError as error:
         for problem in shape_problems(error):
-            parts = problem.pointer.split("/")[1:]
-            reader.problem((*here, *parts[:1]), problem.message)
+            given.problem(problem.message, "", *problem.pointer.split("/")[1:2])
         return None
 
 
 def _read_approvers(
-    reader: Reader,
-    data: Mapping[str, Any],
-    place: Place,
-    then: PolicyVerdict | None,
-    approval: ApprovalTerms | None,
+    rule: Section, then: PolicyVerdict | None, approval: ApprovalTerms | None
 ) -> int | Literal["contract"]:
-    required = then is PolicyVerdict.REQUIRE_APPROVAL
+    if then in (PolicyVerdict.ALLOW, PolicyVerdict.DENY):
+        return 0
     pattern = approval.pattern if approval else None
-    fewest = PATTERNS[pattern].approvers if pattern else 1
-    value = data.get("approvers", fewest if required else 0)
-    if "approvers" in data and then is not None and not required:
-        reader.problem(
-            (*place, "approvers"), f"a rule with the verdict {then} needs no approval; remove it"
-        )
-    elif value == "contract":
+    value = rule.data.get("approvers", PATTERNS[pattern].approvers if pattern else 1)
+    if value == "contract":
         return "contract"  # checked against each contract later
-    elif not isinstance(value, int) or isinstance(value, bool) or value < required:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         message = "approvers must be a number, 1 or more, or the word contract"
-        reader.problem((*place, "approvers"), message)
-    elif approval is not None:
-        for fault in term_faults(approval, value):
-            where = ("approval", fault.field) if fault.field else ("approvers",)
-            what = "" if fault.field else "approvers "
-            reader.problem((*place, *where), f"{what}{fault.message}", fault.fix)
-    return value if isinstance(value, int) else 0
+        rule.problem(message, "", "approvers")
+        return 0
+    for fault in term_faults(approval, value) if approval else ():
+        if fault.field:
+            rule.problem(fault.message, fault.fix, "approval", fault.field)
+        else:
+            rule.problem(f"approvers {fault.message}", fault.fix, "approvers")
+    return value
 
 
-def _read_condition(reader: Reader, data: Mapping[str, Any], place: Place) -> Expression | None:
+def _read_condition(rule: Section) -> Expression | None:
     """Return the condition, or one that is always true if there is none."""
-    if "when" not in data:
+    if "when" not in rule.data:
         return Expression("true", names=NAMES)
-    here = (*place, "when")
-    text = reader.text(data, place, "when", "Leave it out for a rule that always applies.")
+    text = rule.text("when", "Leave it out for a rule that always applies.")
     if not text:
         return None
     try:
         expression = Expression(text, names=NAMES)
     except ExpressionError as error:
-        reader.problem(here, f"the condition is refused: {error}")
+        rule.problem(f"the condition is refused: {error}", "", "when")
         return None
     for name, field in unknown_fields(uses(text)):
         fields = sorted(FIELDS[name])
         near = get_close_matches(field, fields, n=1)
         fix = f"Did you mean {name}.{near[0]}?" if near else f"Known: {', '.join(fields)}."
-        reader.problem(here, f"{name} has no {field}", fix)
+        rule.problem(f"{name} has no {field}", fix, "when")
     for function in sorted(expression.functions - FUNCTIONS):
         if _WORD.fullmatch(function):
             fix = f"Known functions: {', '.join(sorted(FUNCTIONS))}."
-            reader.problem(here, f"unknown function {function}", fix)
+            rule.problem(f"unknown function {function}", fix, "when")
     return expression
 
 
@@ -382,9 +373,15 @@ def _layer(
 ) -> Policy:
     rules = list(_default().rules) if default else []
     for server, file in files:
-        reader = Reader(file)
-        rules += read_overlay_rules(reader, server) if server else read_rules(reader)
-        problems += reader.problems
+        if server:  # an overlay's rules apply to the tools of its upstream only
+            document = Section(file, file.data, "an overlay")
+        else:
+            document = Section(file, file.data, "a policy", ("rules", "tests"))
+            if document.sound and "rules" not in document.data:
+                document.problem("the policy has no rules", "Begin with `rules:`.")
+        read = map(_read_rule, document.sections("rules", "a rule", _RULE_FIELDS))
+        rules += [replace(rule, server=server) for rule in read if rule is not None]
+        problems += document.problems
     problems += duplicates(rules)
     problems += _replacement_problems(rules)
     if problems:

@@ -13,12 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from counterseal.canonical import pointer
 from counterseal.contract.effects import Effect, RiskClass
 from counterseal.contract.model import Contract
 from counterseal.documents import SUFFIXES, read_document
 from counterseal.errors import ContractError, Problem, Source
-from counterseal.policy.policy_files import Place, Policy, Reader
+from counterseal.policy.policy_files import Policy, Section
 from counterseal.policy.policy_rules import (
     FIELDS,
     TARGET,
@@ -116,18 +115,15 @@ def run_cases(
     policy: Policy, cases: Iterable[PolicyCase], *, covering: Iterable[PolicyRule] = ()
 ) -> PolicyTestReport:
     """Decide every case. `covering` are the rules that the cases should cover."""
-    results = tuple(CaseResult(case=case, decision=_decided(policy, case)) for case in cases)
-    return PolicyTestReport(results=results, rules=tuple(covering))
-
-
-def _decided(policy: Policy, case: PolicyCase) -> PolicyDecision:
-    rules, facts = policy.compile_for(case.contract), case.facts
-    zero = dict.fromkeys(rules.currencies, 0.0)
-    money = {
-        "spends": {**zero, **facts["spends"]},
-        "spent": {name: {**zero, **facts["spent"].get(name, {})} for name in FIELDS["spent"]},
-    }
-    return rules.decide({**facts, **money}, probed=TARGET in facts)
+    results = []
+    for case in cases:
+        rules, facts = policy.compile_for(case.contract), case.facts
+        zero = dict.fromkeys(rules.currencies, 0.0)
+        spent = {name: {**zero, **facts["spent"].get(name, {})} for name in FIELDS["spent"]}
+        money = {"spends": {**zero, **facts["spends"]}, "spent": spent}
+        decision = rules.decide({**facts, **money}, probed=TARGET in facts)
+        results.append(CaseResult(case=case, decision=decision))
+    return PolicyTestReport(results=tuple(results), rules=tuple(covering))
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -146,44 +142,36 @@ def read_cases(
         beside = [path.with_name(f"{path.stem}.tests{suffix}") for suffix in SUFFIXES]
         for file in [path, *filter(Path.is_file, beside)]:
             try:
-                reader = Reader(read_document(file))
+                content = read_document(file)
             except ContractError as error:
                 problems.extend(error.problems)
                 continue
-            cases += _read_file(reader, contracts, own=file == path)
-            problems += reader.problems
+            if file == path:
+                document = Section(content, content.data, "a policy", ("rules", "tests"))
+            else:
+                document = Section(content, content.data, "a test file", ("tests",))
+            listed = document.sections("tests", "a case", _FIELDS)
+            read = [_read_case(one, contracts) for one in listed]
+            cases += [case for case in read if case is not None]
+            problems += document.problems
     if problems:
         raise PolicyError(problems)
     return tuple(cases)
 
 
-def _read_file(
-    reader: Reader, contracts: Mapping[str, Mapping[str, Any]], *, own: bool
-) -> list[PolicyCase]:
-    known = ("rules", "tests") if own else ("tests",)
-    document = reader.mapping(reader.file.data, (), "a policy" if own else "a test file", known)
-    listed = reader.items(document.get("tests", []), ("tests",), "tests")
-    cases = [_read_case(reader, item, ("tests", i), contracts) for i, item in enumerate(listed)]
-    return [case for case in cases if case is not None]
-
-
-def _read_case(
-    reader: Reader, item: Any, place: Place, contracts: Mapping[str, Mapping[str, Any]]
-) -> PolicyCase | None:
-    before = len(reader.problems)
-    data = reader.mapping(item, place, "a case", _FIELDS)
-    if not data:
-        return None
-    name = reader.text(data, place, "name", "Say in a few words what is expected.")
-    given = _section(reader, data, place, "contract")
-    declared = contracts.get(str(given.get("name")))
-    if declared is None:
-        contract = _read_contract(reader, given, place)
-    else:
-        contract = _declared_contract(reader, given, declared, place)
-    facts = _read_facts(reader, data, place, contract)
-    verdict, rule, approvers = _read_expectation(reader, data, place)
-    if len(reader.problems) > before or verdict is None:
+def _read_case(case: Section, contracts: Mapping[str, Mapping[str, Any]]) -> PolicyCase | None:
+    name = case.text("name", "Say in a few words what is expected.")
+    given = case.section("contract", sorted(FIELDS["contract"]))
+    declared = contracts.get(str(given.data.get("name")))
+    contract = _read_contract(given) if declared is None else dict(declared)
+    for field, value in given.data.items() if declared else ():
+        # A case can't say anything else of a contract of the project.
+        if field in contract and value != contract[field]:
+            message = f"{field} of {contract['name']} is {contract[field]!r} in this project"
+            given.problem(message, "Leave it out, or give the contract another name.", field)
+    facts = _read_facts(case, contract)
+    verdict, rule, approvers = _read_expectation(case)
+    if not case.sound or verdict is None:
         return None
     return PolicyCase(
         name=name,
@@ -192,24 +180,16 @@ def _read_case(
         verdict=verdict,
         rule=rule,
         approvers=approvers,
-        source=reader.file.source(pointer(*place)),
+        source=case.source,
     )
 
 
-def _section(reader: Reader, data: Mapping[str, Any], place: Place, name: str) -> Mapping[str, Any]:
-    return reader.mapping(data.get(name, {}), (*place, name), name, sorted(FIELDS.get(name, ())))
-
-
-def _read_contract(reader: Reader, given: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def _read_contract(given: Section) -> dict[str, Any]:
     """Return the facts of a standard contract of this effect, with the given ones over it."""
-    here = (*place, "contract")
-    effect = reader.one_of(
-        Effect, given.get("effect", Effect.READ_ONLY.value), (*here, "effect"), "effect"
-    )
-    stated = given.get("risk")
-    risk = None
-    if stated is not None:
-        risk = reader.one_of(RiskClass, stated, (*here, "risk"), "risk")
+    data = given.data
+    effect = given.one_of(Effect, data.get("effect", Effect.READ_ONLY.value), "effect")
+    stated = data.get("risk")
+    risk = None if stated is None else given.one_of(RiskClass, stated, "risk")
     stock = contract_facts(
         Contract.model_validate(
             {
@@ -221,92 +201,75 @@ def _read_contract(reader: Reader, given: Mapping[str, Any], place: Place) -> di
         ),
         risk,
     )
-    for field, value in given.items():
+    for field, value in data.items():
         if field in _DERIVED:
             fix = f"Set {_DERIVED[field]} instead."
-            reader.problem((*here, field), f"{field} is derived from {_DERIVED[field]}", fix)
+            given.problem(f"{field} is derived from {_DERIVED[field]}", fix, field)
         elif field in stock and type(value) is not type(stock[field]):
             wanted = {str: "a text", int: "a number", bool: "true or false", list: "a list"}
-            reader.problem((*here, field), f"{field} must be {wanted[type(stock[field])]}")
-    return {**stock, **given}
+            given.problem(f"{field} must be {wanted[type(stock[field])]}", "", field)
+    return {**stock, **data}
 
 
-def _declared_contract(
-    reader: Reader, given: Mapping[str, Any], declared: Mapping[str, Any], place: Place
-) -> dict[str, Any]:
-    """Return the facts of a contract of the project. A case can't say anything else of it."""
-    for field, value in given.items():
-        if field in declared and value != declared[field]:
-            message = f"{field} of {declared['name']} is {declared[field]!r} in this project"
-            fix = "Leave it out, or give the contract another name."
-            reader.problem((*place, "contract", field), message, fix)
-    return dict(declared)
-
-
-def _read_facts(
-    reader: Reader, data: Mapping[str, Any], place: Place, contract: Mapping[str, Any]
-) -> dict[str, Any]:
-    principal: dict[str, Any] = {
-        "tenant": "acme",
-        "user": "u_1",
-        "agent": "some-agent",
-        "roles": [],
-        "scopes": [],
-        "risk_level": "low",
-    }
-    run: dict[str, Any] = {
-        "id": "run_1",
-        "objective": None,
-        "allowed_tools": None,
-        "age_seconds": 0.0,
+def _read_facts(case: Section, contract: Mapping[str, Any]) -> dict[str, Any]:
+    usual: dict[str, dict[str, Any]] = {
+        "call": {},
         "state": {},
-        "calls": 0,
+        "spends": {},
+        "spent": {},
+        "principal": {
+            "tenant": "acme",
+            "user": "u_1",
+            "agent": "some-agent",
+            "roles": [],
+            "scopes": [],
+            "risk_level": "low",
+        },
+        "run": {
+            "id": "run_1",
+            "objective": None,
+            "allowed_tools": None,
+            "age_seconds": 0.0,
+            "state": {},
+            "calls": 0,
+        },
+        "proposal": {
+            "tool": contract["name"],
+            "run_id": "run_1",
+            "version": None,
+            "has_key": False,
+        },
+        "tenant": {},
     }
-    proposal = {"tool": contract["name"], "run_id": "run_1", "version": None, "has_key": False}
-    given = {name: _section(reader, data, place, name) for name in ("principal", "run", "proposal")}
-    for field in ("roles", "scopes"):
-        if not isinstance(given["principal"].get(field, []), list):
-            reader.problem((*place, "principal", field), f"{field} must be a list")
-    world = {TARGET: _section(reader, data, place, TARGET)} if TARGET in data else {}
-    return {
-        **world,
-        "call": _section(reader, data, place, "call"),
-        "state": _section(reader, data, place, "state"),
-        "spends": _section(reader, data, place, "spends"),
-        "spent": _section(reader, data, place, "spent"),
-        "principal": {**principal, **given["principal"]},
-        "run": {**run, **given["run"]},
-        "proposal": {**proposal, **given["proposal"]},
-        "tenant": _section(reader, data, place, "tenant"),
-        "now": _read_time(reader, data.get("now", NOON), (*place, "now")),
-    }
-
-
-def _read_time(reader: Reader, value: Any, place: Place) -> datetime:
+    if TARGET in case.data:
+        usual[TARGET] = {}
+    facts: dict[str, Any] = {}
+    for name, values in usual.items():
+        given = case.section(name, sorted(FIELDS.get(name, ())))
+        facts[name] = {**values, **given.data}
+        for field in ("roles", "scopes") if name == "principal" else ():
+            if not isinstance(facts[name][field], list):
+                given.problem(f"{field} must be a list", "", field)
     try:
-        time = datetime.fromisoformat(str(value))
+        now = datetime.fromisoformat(str(case.data.get("now", NOON)))
     except ValueError:
-        time = datetime.min  # noqa: DTZ901 - without a zone, and so refused below
-    if time.tzinfo is None:
-        reader.problem(place, f"now must be a time with a time zone, such as {NOON}")
-    return time.replace(tzinfo=time.tzinfo or UTC)
+        now = datetime.min  # noqa: DTZ901 - without a zone, and so refused below
+    if now.tzinfo is None:
+        case.problem(f"now must be a time with a time zone, such as {NOON}", "", "now")
+    return {**facts, "now": now.replace(tzinfo=now.tzinfo or UTC)}
 
 
-def _read_expectation(
-    reader: Reader, data: Mapping[str, Any], place: Place
-) -> tuple[PolicyVerdict | None, str | None, int | None]:
-    expect = data.get("expect")
-    here = (*place, "expect")
-    if "expect" not in data:
-        reader.problem(place, "expect is missing", "Say allow, require_approval or deny.")
+def _read_expectation(case: Section) -> tuple[PolicyVerdict | None, str | None, int | None]:
+    if "expect" not in case.data:
+        case.problem("expect is missing", "Say allow, require_approval or deny.")
         return None, None, None
-    if not isinstance(expect, Mapping):
-        return reader.one_of(PolicyVerdict, expect, here, "expect"), None, None
-    wanted = reader.mapping(expect, here, "expect", _EXPECTED)
-    verdict = reader.one_of(PolicyVerdict, wanted.get("verdict"), (*here, "verdict"), "verdict")
-    rule = reader.text(wanted, here, "rule") if "rule" in wanted else None
-    approvers = wanted.get("approvers")
+    if not isinstance(case.data["expect"], Mapping):
+        return case.one_of(PolicyVerdict, case.data["expect"], "expect"), None, None
+    wanted = case.section("expect", _EXPECTED)
+    verdict = wanted.one_of(PolicyVerdict, wanted.data.get("verdict"), "verdict")
+    rule = wanted.text("rule") if "rule" in wanted.data else None
+    approvers = wanted.data.get("approvers")
     if approvers is not None and (not isinstance(approvers, int) or isinstance(approvers, bool)):
-        reader.problem((*here, "approvers"), "approvers must be a number")
+        wanted.problem("approvers must be a number", "", "approvers")
         approvers = None
     return verdict, rule, approvers
