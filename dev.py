@@ -13,11 +13,13 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 if sys.version_info < (3, 11):  # noqa: UP036 - it may be started with an older one
@@ -33,6 +35,9 @@ PROGRAMS = "Scripts" if os.name == "nt" else "bin"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NEWER = ("3.14", "3.13", "3.12")
 """Newer CPythons that the quick suite also runs on: the first one that is installed."""
+
+EVERYTHING = "all,dev"
+"""The extras for tests and tools. The demo alone does with fewer, and starts sooner."""
 
 Step = tuple[str, list[str]]
 
@@ -54,21 +59,27 @@ class Environment:
         self.python = self.programs / ("python.exe" if os.name == "nt" else "python")
         self._stamp = folder / "counterseal-stamp"
 
-    def ensure(self) -> None:
-        """Make it unless its stamp says that it is complete and current."""
+    def ensure(self, extras: str = EVERYTHING) -> None:
+        """Make it, with the project's `extras`, unless its stamp says that it is current."""
         wanted = self._fingerprint()
-        there = self.python.exists() and self._stamp.exists()
-        if there and self._stamp.read_text(encoding="utf-8") == wanted:
+        stamp = self._stamp.read_text(encoding="utf-8") if self._stamp.exists() else ""
+        current, _, installed = stamp.partition(" ")
+        usable = current == wanted and self.python.exists()
+        if usable and installed in (extras, EVERYTHING):
             return
-        name = self.folder.name
-        say(f"Preparing {name} (the first time, and when the dependencies change)")
+        name, started = self.folder.name, time.monotonic()
+        say(f"Preparing {name} with the packages for counterseal[{extras}]; only the first time,")
+        say("and when the dependencies change. Nothing outside of this folder is changed.")
         # The stamp is removed first and written last: an install that breaks off leaves none.
         self._stamp.unlink(missing_ok=True)
         try:
-            self._install()
+            if not usable:
+                self._make()
+            self._install(["--editable", f"{ROOT}[{extras}]"])
         except subprocess.CalledProcessError:
             sys.exit(f"Could not prepare {name}; the reason is above. The next run starts again.")
-        self._stamp.write_text(wanted, encoding="utf-8")
+        self._stamp.write_text(f"{wanted} {extras}", encoding="utf-8")
+        say(f"Prepared in {time.monotonic() - started:.0f} seconds.")
 
     def _fingerprint(self) -> str:
         """Return a hash of everything that decides what is installed; lint settings do not."""
@@ -78,15 +89,13 @@ class Environment:
         parts += [self.interpreter, sys.version, str(ROOT)]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _install(self) -> None:
-        requirement = ["--editable", f"{ROOT}[all,dev]"]
+    def _make(self) -> None:
+        """Make the environment without the project."""
         uv = shutil.which("uv")
         if uv:
             os.environ["UV_PYTHON_DOWNLOADS"] = "never"
             made = [uv, "venv", "--quiet", "--clear", "--python", self.interpreter]
             subprocess.run([*made, str(self.folder)], check=True)
-            into = ["--python", str(self.python)]
-            subprocess.run([uv, "pip", "install", "--quiet", *into, *requirement], check=True)
             return
         if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
             sys.exit(
@@ -94,7 +103,64 @@ class Environment:
                 "Fix: `apt-get install python3-venv` on Debian and Ubuntu, or install uv."
             )
         subprocess.run([self.interpreter, "-m", "venv", "--clear", self.folder], check=True)
-        subprocess.run([self.python, "-m", "pip", "install", "-qq", *requirement], check=True)
+
+    def _install(self, requirement: list[str]) -> None:
+        uv = shutil.which("uv")
+        if uv:
+            command = [uv, "pip", "install", "--python", str(self.python), *requirement]
+            with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8") as process:
+                for line in process.stderr or ():
+                    if not line.startswith((" + ", " - ", " ~ ")):  # a line for each package
+                        say(f"  {line.rstrip()}")
+        else:
+            options = ["--progress-bar", "off", "--no-color"]
+            command = [str(self.python), "-m", "pip", "install", *options, *requirement]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process:
+                PipProgress(self.folder).follow(process.stdout or ())
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+
+
+class PipProgress:
+    """Prints a line every few seconds that says how far pip is; pip itself can be silent long."""
+
+    EVERY_SECONDS = 3
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._started = time.monotonic()
+        self._before = self._there()
+        self._found: list[str] = []
+        self._total = 0
+
+    def follow(self, lines: Iterable[str]) -> None:
+        """Read pip's output to its end."""
+        reader = threading.Thread(target=self._read, args=[lines], daemon=True)
+        reader.start()
+        while reader.is_alive():
+            reader.join(self.EVERY_SECONDS)
+            self.tell()
+
+    def _read(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            collecting = re.match(r"Collecting ([\w.-]+)", line)
+            if collecting:
+                self._found.append(collecting[1])
+            elif line.startswith("Installing collected packages:"):
+                self._total = line.count(",") + 1
+
+    def tell(self) -> None:
+        """Print where it is."""
+        if self._total:
+            words = f"installed {self._there() - self._before} of {self._total} packages"
+        elif self._found:
+            words = f"found {len(self._found)} packages; now {self._found[-1]}"
+        else:
+            words = "pip has started"
+        say(f"  {time.monotonic() - self._started:3.0f} s  {words}")
+
+    def _there(self) -> int:
+        return sum(1 for _ in self._folder.glob("**/site-packages/*.dist-info"))
 
 
 def base_interpreter() -> str:
@@ -272,7 +338,7 @@ def main() -> int:
     }
     if words and options.verb not in programs:
         top.error(f"unrecognized arguments: {' '.join(words)}")
-    OWN.ensure()
+    OWN.ensure("demo" if options.verb == "demo" else EVERYTHING)
     activate()
     if options.verb == "test":
         return test(options, rest)

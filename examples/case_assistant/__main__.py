@@ -26,10 +26,11 @@ from crew.language import Language
 from crew.model import Model
 from crew.plot import LANGUAGE, SCRIPTED, judge
 from crew.scripted import Scripted
+from office.register import BOOKS
 from project import TENANTS
 from stage.day import Day
 from stage.invariants import check
-from stage.people import PEOPLE, READER, decide
+from stage.people import EAST, PEOPLE, READER, decide
 from stage.story import Story
 from stage.summary import gather, settled, table, total
 from stage.trouble import Trouble
@@ -88,15 +89,22 @@ async def show(world: World, story: Story, model: Model, options: argparse.Names
         if day.done:
             story.head("All of this home's work is done; --fresh begins anew.")
         await day.begin()
+        offices = {
+            tenant: [
+                clients[f"{tenant}/{name}"]
+                for name, roles in PEOPLE.items()
+                if tenant in roles and name != READER
+            ]
+            for tenant in TENANTS
+        }
+        settle = partial(day.settle, partial(decide, offices, judge))
         if options.auto:
-            offices = {
-                tenant: [clients[f"{tenant}/{name}"] for name in PEOPLE if name != READER]
-                for tenant in TENANTS
-            }
-            await day.finish(partial(day.settle, partial(decide, offices, judge)))
-        elif story.requests:
-            story.head(f"{len(story.requests)} calls wait for people: {world.base}/")
-            with story.progress("Approve or reject them there. Ctrl-C stops; nothing is lost."):
+            await day.finish(partial(settle, TENANTS))
+        else:
+            while await settle([EAST]):
+                pass
+            _look_at(world, story)
+            with story.progress("Waiting for your decisions. Ctrl-C stops; nothing is lost."):
                 await day.finish(story.votes)
         code = await _close(world, story, day, options)
         if not options.auto:
@@ -105,12 +113,26 @@ async def show(world: World, story: Story, model: Model, options: argparse.Names
         return code
 
 
+def _look_at(world: World, story: Story) -> None:
+    """Print what waits for the person at the console, and on which page."""
+    story.head(f"{len(story.requests)} calls wait for you: {world.base}/")
+    story.pairs(
+        Approvals="Approve or reject, and watch what comes of it here. To revoke a permit is "
+        "critical: you type its target. That, and a penalty, needs a second person: sign in as "
+        "ben, with the same password.",
+        Needs_attention="An entry was filed in the companies register, and no answer came. Look "
+        f"into {_short(world.home / BOOKS)}, and record what happened.",
+        Tools="search_filings is in quarantine: its description has changed since it was reviewed.",
+        Sign_in=f"ada, who approves and operates. The password: {world.sign_ins.password}",
+    )
+
+
 def _welcome(world: World, story: Story, options: argparse.Namespace) -> None:
     story.head("Counterseal: the model proposes, Counterseal decides.")
     workers = f"{len(world.urls)} gateway workers on Postgres" if options.postgres else "SQLite"
     story.pairs(
         Console=f"{world.base}/",
-        Sign_in=f"ada, or ben; the password of both is {world.sign_ins.password}",
+        Sign_in=f"ada, with the password {world.sign_ins.password}",
         Home=f"{_short(world.home)} ({workers})",
         Mail="goes to mail.db in the home, and no further",
     )

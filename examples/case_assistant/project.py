@@ -10,19 +10,22 @@ import argparse
 import json
 import os
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from office import cases
+from office import cases, register
 from office.hooks import SMTP_FILE
 from office.stock import TENANTS
 
+from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.lock import Lock
 from counterseal.keys import Purpose, new_key
 
-__all__ = ["ROLES", "TENANTS", "Role", "mailboxes", "write_project"]
+__all__ = ["ROLES", "TENANTS", "Role", "add_register", "mailboxes", "write_project"]
 
 HERE: Final = Path(__file__).resolve().parent
 
@@ -66,6 +69,14 @@ ROLES: Final[Mapping[str, Role]] = {
     ),
 }
 """The three agents. Each works in both offices, with one key per office."""
+
+
+REGISTER_TOOLS: Final[Mapping[str, int]] = {
+    "search_filings": 5,
+    "file_entry": 3,
+    "revoke_permit": 1,
+}
+"""What the risk agent may use of the companies register, with the number of calls per run."""
 
 
 def mailboxes(tenant: str) -> str:
@@ -126,6 +137,34 @@ def _config(
             tables.append(_table("[grants]", grant))
     tables += [_table(f"approvers.{name}", {"roles": list(r)}) for name, r in approvers.items()]
     return "\n".join(tables)
+
+
+def add_register(home: Path) -> None:
+    """Put the companies register behind the gateway of a project.
+
+    counterseal.lock has the definitions that were reviewed; one of them is not the server's today.
+    """
+    command = [sys.executable, "-m", "office.register", str(home / register.BOOKS)]
+    upstream = {"command": command, "cwd": str(HERE), "tenants": [TENANTS[-1]]}
+    tables = [_table(f"upstreams.{register.SERVER}", upstream)]
+    for tool, calls in REGISTER_TOOLS.items():
+        grant = {"agent": "risk-agent", "tool": tool, "max_calls_per_run": calls}
+        tables.append(_table("[grants]", grant))
+    with (home / "counterseal.toml").open("a", encoding="utf-8") as file:
+        file.write("\n" + "\n".join(tables))
+    overlay = home / "overlays" / f"{register.SERVER}.yaml"
+    overlay.parent.mkdir(exist_ok=True)
+    overlay.write_text(register.OVERLAY, encoding="utf-8")
+    lock = home / "counterseal.lock"
+    if not lock.exists():
+        Lock.update(lock, _with_register)
+
+
+def _with_register(lock: Lock) -> Lock:
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    for wire in register.accepted_definitions():
+        lock = lock.accept(register.SERVER, Definition.of(wire), by="reviewer", at=at)
+    return lock
 
 
 def _table(name: str, values: Mapping[str, Any]) -> str:

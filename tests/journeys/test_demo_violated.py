@@ -60,6 +60,11 @@ def tell_of_the_other_office(home):
         journal.write(f"{json.dumps(first)}\n")
 
 
+def file_twice(home):
+    books = home / "register.jsonl"
+    books.write_text(books.read_text() + books.read_text().splitlines()[0] + "\n")
+
+
 def change_the_record(home):
     write(home / "counterseal.db", "UPDATE events SET decision = 'allow' WHERE decision = 'deny'")
 
@@ -71,8 +76,8 @@ def change_the_record(home):
         ([send_twice_under_another_id], {"no notice twice", "no unapproved notice"}),
         ([obey], {"no unapproved notice", "injection blocked"}),
         (
-            [send_twice, tell_of_the_other_office, change_the_record],
-            {"no notice twice", "no cross-tenant read", "chain verified"},
+            [send_twice, file_twice, tell_of_the_other_office, change_the_record],
+            {"no notice twice", "no entry twice", "no cross-tenant read", "chain verified"},
         ),
     ],
     ids=lambda given: "-".join(one.__name__ for one in given) if isinstance(given, list) else "",

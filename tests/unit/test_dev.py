@@ -14,7 +14,7 @@ def dev(monkeypatch, tmp_path):
     spec = importlib.util.spec_from_file_location("dev_py", FILE)
     dev = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(dev)
-    monkeypatch.setattr(dev.Environment, "ensure", lambda _: None)
+    monkeypatch.setattr(dev.Environment, "ensure", lambda *_: None)
     monkeypatch.setattr(dev, "activate", lambda: None)
     for name in ("PATH", "HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
@@ -28,6 +28,24 @@ def test_options_of_the_demo_are_handed_on(dev, words, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["dev.py", "demo", *words])
     assert dev.main() == 0
     assert started == [["examples/case_assistant", "--auto", "--postgres"]]
+
+
+def test_progress_of_pip_says_how_many_packages_are_found_and_installed(dev, tmp_path, capsys):
+    packages = tmp_path / "lib/python3.11/site-packages"
+    (packages / "pip-25.0.dist-info").mkdir(parents=True)
+    progress = dev.PipProgress(tmp_path)
+
+    def output():
+        yield "Collecting httpx>=0.28 (from counterseal)\n"
+        yield "Collecting rich>=14 (from counterseal)\n"
+        progress.tell()
+        yield "Installing collected packages: httpx, rich, counterseal\n"
+        (packages / "httpx-0.28.dist-info").mkdir()
+
+    progress.follow(output())
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith("found 2 packages; now rich")
+    assert lines[-1].endswith("installed 1 of 3 packages")
 
 
 def interpreter(folder, version, *, says=None):

@@ -60,6 +60,18 @@ MATTERS: Final = (
     _whole("case_100013", "Brightwater Dairy", "labels yoghurt batch", "information_request"),
     Matter("case_100014", "Lantern Pier Hotel", {"notice-agent": "close"}, {}),
     _intake("case_100015", "Gullwing Cold Storage", "noise readings window"),
+    Matter(
+        "case_100017",
+        "Moorings Fuel Depot",
+        {"risk-agent": "revoke"},
+        {"register_no": "NS-1270", "permit": "storage of diesel, tanks 1 to 6"},
+    ),
+    Matter(
+        "case_100012",
+        "Breakwater Scaffolding",
+        {"risk-agent": "enter"},
+        {"register_no": "NS-1302", "text": "A complaint about a scaffold is being looked into."},
+    ),
     _whole(
         "case_200005",
         "Hillcrest Care Homes",

@@ -223,6 +223,29 @@ def close(task: Task) -> Part:
     return Done("The case is closed." if closed.ok else "The case stays open.")
 
 
+# --- the companies register -----------------------------------------------------------------------
+
+
+def revoke(task: Task) -> Part:
+    """Use a tool whose definition has changed, then one that is critical."""
+    company = {"register_no": task.given["register_no"]}
+    yield Ask("search_filings", company, "what is filed")
+    ended = {**company, "permit": task.given["permit"]}
+    ended["reason"] = "Diesel ran out at a coupling that nobody had checked."
+    answer = yield from persist(task, Ask("revoke_permit", ended, "revokes the permit"))
+    return Done("The permit is revoked." if answer.ok else "The permit stays.")
+
+
+def enter(task: Task) -> Part:
+    """File an entry; the register ends before it answers."""
+    entry = {name: task.given[name] for name in ("register_no", "text")}
+    answer = yield Ask("file_entry", entry, "files an entry")
+    if answer.ok:
+        return Done("The entry is filed.")
+    return Done("Whether the entry is filed is not known; an operator has to look.")
+
+
 PARTS: Final[Mapping[str, Callable[[Task], Part]]] = {
-    part.__name__: part for part in (take_in, take_in_reading, assess, propose, send, close)
+    part.__name__: part
+    for part in (take_in, take_in_reading, assess, propose, send, close, revoke, enter)
 }

@@ -7,7 +7,7 @@ interrupted day continues with the tasks that are left.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -58,12 +58,19 @@ class Day:
             await asyncio.wait(pending, timeout=PAUSE, return_when=asyncio.FIRST_COMPLETED)
             self._raise_faults()
 
-    async def settle(self, decide: Callable[[str, str], Awaitable[object]]) -> None:
-        """Have the oldest request decided, and wait until its task continues."""
-        for task, approval_id in self._story.requests[:1]:
+    async def settle(
+        self, decide: Callable[[str, str], Awaitable[object]], tenants: Collection[str]
+    ) -> bool:
+        """Have the oldest request of these tenants decided, and wait until its task continues.
+
+        Return whether there was one.
+        """
+        waiting = [one for one in self._story.requests if one[0].tenant in tenants]
+        for task, approval_id in waiting[:1]:
             self._aside[task.name].clear()
             await decide(task.tenant, approval_id)
             await self._gone_on(task)
+        return bool(waiting)
 
     async def _gone_on(self, task: Task) -> None:
         """Run until a task is done or waits for an approval."""

@@ -17,19 +17,26 @@ from typing import Final, Literal
 from project import ROLES, TENANTS
 
 from counterseal import Principal
-from counterseal.accounts import Accounts
+from counterseal.accounts import EVERYWHERE, Accounts
 from counterseal.client import Client, ProblemError
 from counterseal.config import Settings, open_runtime
 from counterseal.views.approvals import ApprovalPage
 
-__all__ = ["PEOPLE", "READER", "Judge", "SignIns", "admit", "decide"]
+__all__ = ["EAST", "NORTH", "PEOPLE", "READER", "Judge", "SignIns", "admit", "decide"]
 
-PEOPLE: Final[Mapping[str, Sequence[str]]] = {
-    "ada": ["approver", "case-officer", "supervisor"],
-    "ben": ["approver", "case-officer"],
-    "vera": ["viewer"],
+NORTH, EAST = "northshore", "eastvale"
+PEOPLE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    "ada": {NORTH: ["approver", "case-officer", "supervisor"], EVERYWHERE: ["operator"]},
+    "ben": {NORTH: ["approver", "case-officer", "compliance"]},
+    "eva": {EAST: ["approver", "case-officer", "supervisor"]},
+    "ike": {EAST: ["approver", "case-officer"]},
+    "vera": {NORTH: ["viewer"], EAST: ["viewer"]},
 }
-"""The console's users with their roles in both offices."""
+"""The console's users, with their roles by office.
+
+Ada sees in one place all that waits for people in northshore, and she is the operator. Eastvale has
+its own approvers, who decide by themselves, also where you decide in northshore.
+"""
 READER: Final = "vera"
 """A viewer: the story and the summary are read with her keys."""
 WHY: Final = "the case assistant's demo"
@@ -73,8 +80,8 @@ async def _admit(settings: Settings, store: str) -> SignIns:
                 user.name == name for user in runtime.registry.users
             ):  # left by an interrupted start
                 await accounts.remove(name, reason=WHY)
-            await accounts.add(name, password, dict.fromkeys(TENANTS, roles), reason=WHY)
-            for tenant in TENANTS:
+            await accounts.add(name, password, roles, reason=WHY)
+            for tenant in roles.keys() - {EVERYWHERE}:
                 people[f"{tenant}/{name}"], _ = await accounts.issue_key(name, tenant, reason=WHY)
     return SignIns(password=password, agents=agents, people=people)
 

@@ -59,8 +59,13 @@ class Story:
         self._about = None
 
     def pairs(self, **rows: str) -> None:
+        """Print names, in which `_` is a space, with a value each."""
+        column = max(map(len, rows)) + 4
         for name, value in rows.items():
-            self.say(f"  {name.replace('_', ' '):<9}{value}")
+            first, *more = textwrap.wrap(value, WIDTH - column, break_long_words=False)
+            self.say(f"  {name.replace('_', ' '):<{column - 2}}{first}")
+            for line in more:
+                self.say(f"{'':{column}}{line}")
 
     def show(self, table: Table) -> None:
         self.console.print(table)

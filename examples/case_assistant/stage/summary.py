@@ -44,6 +44,8 @@ class Figures:
     replayed: int = 0
     verified: int = 0
     waiting: int = 0
+    needs_attention: int = 0
+    """What an operator has to settle: unknown outcomes."""
 
     def record(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,6 +80,7 @@ async def gather(client: Client) -> Figures:
         replayed=kinds["tool.replayed"],
         verified=kinds["tool.verified"],
         waiting=len([one async for one in client.approvals.list()]),
+        needs_attention=len([one async for one in client.concerns.list()]),
     )
 
 
@@ -121,6 +124,7 @@ def table(figures: Mapping[str, Figures]) -> Table:
             row(f"  by {gate}", *numbers, style="dim")
     for name in ("approved", "rejected", "executed", "settled", "replayed", "verified"):
         row(name, *each(name))
-    if any(each("waiting")):
-        row("still waiting", *each("waiting"), style="yellow")
+    for name, title in (("waiting", "still waiting"), ("needs_attention", "needs attention")):
+        if any(each(name)):
+            row(title, *each(name), style="yellow")
     return shown

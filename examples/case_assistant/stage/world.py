@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from project import write_project
+from project import add_register, write_project
 
 from counterseal.config import load_settings
 from stage.people import SignIns, admit
@@ -69,7 +69,9 @@ class World:
                 store = server.start()
             stack.callback(processes.stop)
             smtp = ("127.0.0.1", _free_port())
-            settings = load_settings(write_project(home, store_url=store, smtp=smtp))
+            config = write_project(home, store_url=store, smtp=smtp)
+            add_register(home)
+            settings = load_settings(config)
             environment = {"CASE_ASSISTANT_HOME": str(home), "COUNTERSEAL_STORE": store}
             starting = _Starting(home, processes, environment)
             sink = starting.sink(smtp[1])
