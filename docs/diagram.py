@@ -1,7 +1,7 @@
-"""Draws `images/architecture.svg` from `images/architecture.txt`: rows of boxes, and one chain.
+"""Draws the pictures in `images/` that are made from text: rows of boxes, and one chain.
 
-`docs/generate.py` writes the picture and checks that it is current. The text file explains its own
-format. Nothing is measured or loaded: text is placed by counting characters.
+`docs/generate.py` writes the pictures and checks that they are current. The format is explained in
+`images/architecture.txt`. Nothing is measured or loaded: text is placed by counting characters.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 SOURCE = Path(__file__).resolve().parent / "images" / "architecture.txt"
+OVERVIEW = SOURCE.with_name("overview.txt")
 WIDTH = 980
 MARGIN = 20
 LABEL_HEIGHT = 26
@@ -29,7 +30,6 @@ TONES = {
 """Fill and line of each tone."""
 GREY = "#55606e"
 FONT = "system-ui, -apple-system, Segoe UI, Roboto, sans-serif"
-TITLE = "Counterseal's folders, from the entry points down to what tools declare"
 
 
 @dataclass
@@ -56,21 +56,30 @@ def rows(text: str) -> list[Row]:
             found[-1].boxes.append((name.strip(), about.strip()))
         elif verb == "tone" and rest in TONES:
             tone = rest
+        elif verb == "title":
+            continue
         elif verb in ("band", "steps"):
             found.append(Row(rest, tone, chain=verb == "steps"))
         else:
-            raise ValueError(f"{SOURCE.name}:{number}: neither a band, steps, a tone nor a box")
+            raise ValueError(f"line {number}: neither a title, a band, steps, a tone nor a box")
     return found
 
 
+def overview() -> str:
+    """Return the picture of the README."""
+    return svg(OVERVIEW.read_text(encoding="utf-8"))
+
+
 def svg(text: str | None = None) -> str:
-    """Return the picture."""
-    drawn = rows(SOURCE.read_text(encoding="utf-8") if text is None else text)
+    """Return the picture of a text; of the architecture if none is given."""
+    text = SOURCE.read_text(encoding="utf-8") if text is None else text
+    drawn = rows(text)
+    title = next((line[6:] for line in text.splitlines() if line.startswith("title ")), "")
     height = 2 * MARGIN + ROW_HEIGHT * len(drawn) + ROW_GAP * (len(drawn) - 1)
     size = {"width": WIDTH, "height": height}
     namespace = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {WIDTH} {height}"}
     root = ET.Element("svg", _texts({**namespace, **size, "font-family": FONT}))
-    _add(root, "title", TITLE)
+    _add(root, "title", title)
     tip = {"viewBox": "0 0 8 8", "refX": 7, "refY": 4, "markerWidth": 7, "markerHeight": 7}
     marker = _add(_add(root, "defs"), "marker", id="tip", orient="auto", **tip)
     _add(marker, "path", d="M0,0 L8,4 L0,8 z", fill=GREY)

@@ -1,4 +1,4 @@
-"""Writes the reference pages from the tables of the program, and the architecture picture.
+"""Writes the reference pages from the tables of the program, and the pictures made from text.
 
 `python docs/generate.py` writes them; `--check` fails when one is out of date. Pages written by
 hand are not changed.
@@ -14,6 +14,7 @@ import _commands_page
 import _contract_page
 import _events_page
 import _http_page
+import _python_page
 import _settings_page
 import diagram
 from _tables import table
@@ -124,8 +125,9 @@ PAGES = {
     "reference/commands.md": _commands_page.page,
     "reference/http.md": _http_page.page,
     "reference/configuration.md": _settings_page.page,
+    "reference/python.md": _python_page.page,
 }
-PICTURES = {"images/architecture.svg": diagram.svg}
+PICTURES = {"images/architecture.svg": diagram.svg, "images/overview.svg": diagram.overview}
 
 
 def write(*, only_look: bool = False) -> list[str]:

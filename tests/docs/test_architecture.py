@@ -79,6 +79,6 @@ def test_the_picture_shows_folders_that_are_there(monkeypatch):
     assert shown
     assert [name for name in shown if not (PACKAGE / name).is_dir()] == []
     assert diagram.svg() == (ROOT / "docs" / "images" / "architecture.svg").read_text()
-    with pytest.raises(ValueError, match=r"architecture\.txt:1"):
+    with pytest.raises(ValueError, match="line 1: "):
         diagram.svg("box")
     sys.modules.pop("diagram")

@@ -1,10 +1,12 @@
 """What the generated pages say of events is what events really carry."""
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
 
+import counterseal
 from counterseal import Budgets, Proposal, Reconciler
 from counterseal.audit import EventType
 from counterseal.operations.attention import NeedsAttention
@@ -88,3 +90,10 @@ async def test_events_carry_what_their_page_says(documented):
 
 def test_every_type_of_event_is_on_its_page(documented):
     assert set(documented) == set(EventType)
+
+
+def test_the_python_page_has_every_public_name_with_words_of_its_own():
+    page = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
+    entries = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    assert set(entries) == set(counterseal.__all__) - {"__version__"}
+    assert not [name for name, words in entries.items() if len(words.split()) < 5]
