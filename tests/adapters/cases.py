@@ -6,8 +6,8 @@ Sessions differ by framework, cases do not. What an agent did is asked of the co
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -113,10 +113,9 @@ async def resumed_twice(world: World) -> None:
 
 def in_child(world: World, what: str) -> int:
     """Run a part of a case in a process of its own; returns its exit code."""
-    driver = Path(__file__).with_name("driver.py")
-    name = world.framework.__name__.rpartition(".")[2]
-    command = [sys.executable, driver, name, "--part", what, str(world.place), w.URL]
-    return subprocess.run(command, check=False).returncode
+    w.CHILDREN.write(json.dumps([what, str(world.place), w.URL]) + "\n")
+    w.CHILDREN.flush()
+    return int(w.CHILDREN.readline())
 
 
 async def until_paused_then_killed(world: World) -> None:

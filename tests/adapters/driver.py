@@ -10,6 +10,8 @@ import asyncio
 import faulthandler
 import importlib
 import json
+import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,7 @@ import urllib.request
 import warnings
 from importlib.metadata import version
 from pathlib import Path
+from typing import TextIO
 
 PATIENCE = 60.0
 """Seconds after which a case that hangs ends the whole run, with the place where it hangs."""
@@ -35,10 +38,7 @@ def main() -> None:
     framework = importlib.import_module(f"frameworks.{name.replace('-', '_')}")
     for one in getattr(framework, "CASES", ()):
         cases.case(one)
-    if words[:1] == ["--part"]:
-        part, folder, world.URL = words[1:]
-        asyncio.run(cases.PARTS[part](world.World(framework, Path(folder))))
-        return
+    world.CHILDREN = nursery(framework)
     command = [sys.executable, HERE / "counter.py"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as counter:
@@ -50,6 +50,29 @@ def main() -> None:
         counter.stdin.close()
     versions = {package: version(package) for package in framework.PACKAGES}
     print(json.dumps({"versions": versions, "cases": results}))
+
+
+def nursery(framework) -> TextIO:
+    """Fork a process that runs parts of cases, each in a child of its own, which may be killed.
+
+    It is made before anything else: importing a framework once more would take seconds.
+    """
+    ours, theirs = socket.socketpair()
+    if os.fork():
+        theirs.close()
+        return ours.makefile("rw")
+    ours.close()
+    with theirs.makefile("rw") as orders:
+        for line in orders:
+            part, folder, world.URL = json.loads(line)
+            child = os.fork()
+            if child == 0:
+                asyncio.run(cases.PARTS[part](world.World(framework, Path(folder))))
+                os._exit(0)
+            status = os.waitpid(child, 0)[1]
+            orders.write(f"{os.waitstatus_to_exitcode(status)}\n")
+            orders.flush()
+    os._exit(0)
 
 
 def run(framework, name: str) -> str | None:

@@ -34,6 +34,8 @@ URL = ""
 FAULTS: dict[str, str] = {}
 """By tool: what happens right after its effect: `hang`, `kill`, `raise`."""
 ACTED = asyncio.Event()
+CHILDREN: Any = None
+"""Takes parts of cases, runs each in a process to be killed, and returns the exit code."""
 
 
 def post(effect: list[str]) -> None:

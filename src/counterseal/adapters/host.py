@@ -35,7 +35,14 @@ from counterseal.contract.effects import Effect
 from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.schemas import Validator, compile_schema
 from counterseal.contract.tool_context import Context
-from counterseal.errors import ContractError, CountersealError, NotSentError, Problem
+from counterseal.errors import (
+    ContractError,
+    CountersealError,
+    NotDoneError,
+    NotSentError,
+    Problem,
+    StoreError,
+)
 from counterseal.observation import Observation, refusal
 from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import Principal, Proposal, RiskLevel
@@ -228,13 +235,16 @@ def host_executed(contract: Contract) -> Tool[..., Any]:
         own = {} if terms is None else terms.model_dump(exclude_none=True)
         contract = contract.model_copy(update={"approval": {**own, "then": Then.RESUBMIT}})
     fit = _fit_for(contract)
+    # Neither is tried again at once, and both leave the way free for the call after the pause.
+    paused = NotSentError if contract.idempotency.required else NotDoneError
 
     async def run(*, counterseal_call: Context | None = None, **arguments: Any) -> Any:
         execution = _EXECUTION.get()
         _EXECUTION.set(None)  # for this call only: what it calls in turn has its own
         if execution is None or execution.call.tool != contract.name:
             raise NotSentError(_ELSEWHERE)
-        _OUTER.set(execution)
+        if execution.raised is not None:  # a retry of a call that has paused itself
+            raise paused(_PAUSED)
         _CONTEXT.set(counterseal_call)
         call = execution.call
         try:
@@ -245,7 +255,7 @@ def host_executed(contract: Contract) -> Tool[..., Any]:
             result = await result if inspect.isawaitable(result) else result
         except call.passes as error:
             execution.raised = error
-            raise NotSentError(_PAUSED) from error
+            raise paused(_PAUSED) from error
         plain = call.to_plain(result)
         execution.native = (result,)
         return fit(plain)
@@ -394,12 +404,15 @@ class Host:
         principal = await self._principal_of(call)
         if isinstance(principal, Observation):
             return Answer(observation=principal)
-        answer = await self._submit(call, principal)
-        if self.waits and answer.pending is not None:
-            approval_id = answer.pending.approval_id
-            packet = await self.runtime.approvals.wait(principal.tenant, approval_id, self._seconds)
-            if packet.status != "waiting":
+        try:
+            answer = await self._submit(call, principal)
+            if self.waits and answer.pending is not None:
+                place = (principal.tenant, answer.pending.approval_id)
+                with suppress(ApprovalError):  # submitting it again says what is wrong with it
+                    await self.runtime.approvals.wait(*place, self._seconds)
                 answer = await self._submit(call, principal)
+        except StoreError as error:
+            raise _not_recorded(call) from error
         return answer
 
     def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
@@ -426,7 +439,10 @@ class Host:
         principal = await self._principal_of(call)
         if isinstance(principal, Observation):
             return False  # submitting it gives the refusal
-        judged = await self.runtime.preview(await self._proposal(call), principal)
+        try:
+            judged = await self.runtime.preview(await self._proposal(call), principal)
+        except StoreError as error:
+            raise _not_recorded(call) from error
         return judged.verdict == "require_approval"
 
     async def pending(self, observation: Observation, tenant: str) -> Pending | None:
@@ -472,18 +488,19 @@ class Host:
     async def _submit(self, call: HostCall, principal: Principal) -> Answer:
         proposal = await self._proposal(call)
         execution = _Execution(call, principal, proposal.run_id)
-        token = _EXECUTION.set(execution)
+        ours, outer = _EXECUTION.set(execution), _OUTER.set(execution)
         try:
             observation = await self.runtime.submit(proposal, principal)
         finally:
-            _EXECUTION.reset(token)
+            _EXECUTION.reset(ours)
+            _OUTER.reset(outer)
         if execution.raised is not None:
             raise execution.raised
         if observation.ok:
             shown = observation.raw is None and not observation.redactions
             return Answer(observation=observation, native=execution.native if shown else None)
         if _is_unrecorded(observation):
-            raise NotRecordedError(f"{call.tool}: the store is down, so nothing was executed")
+            raise _not_recorded(call)
         pending = await self.pending(observation, principal.tenant)
         return Answer(observation=observation, pending=pending)
 
@@ -557,6 +574,10 @@ def _limited(principal: Principal, parent: Principal) -> Principal:
         risk_level=max(principal.risk_level, parent.risk_level, key=[*RiskLevel].index),
         parents=chain,
     )
+
+
+def _not_recorded(call: HostCall) -> NotRecordedError:
+    return NotRecordedError(f"{call.tool}: the store is down, so nothing was executed")
 
 
 def _is_unrecorded(observation: Observation) -> bool:

@@ -78,10 +78,12 @@ class Counterseal(AbstractCapability[Any]):
         self._register([host_tool(tool) for tool in tools])
 
     def _register(self, tools: list[HostTool]) -> None:
-        """Put tools under contract, with those of the grants that are for them."""
+        """Put tools under contract, with those of the grants whose tools are known by now."""
         names, grants = {tool.name for tool in tools}, self._grants
-        own = grants if isinstance(grants, str) else [each for each in grants if each.tool in names]
-        self._host.register(tools, self._effects, self._contracts, own)
+        if not isinstance(grants, str):
+            known = self._host.runtime.registry.versions
+            grants = [each for each in grants if each.tool in names or known(each.tool)]
+        self._host.register(tools, self._effects, self._contracts, grants)
         self._known |= names
 
     def get_ordering(self) -> CapabilityOrdering:
@@ -130,11 +132,14 @@ class Counterseal(AbstractCapability[Any]):
             changed = {k: v for k, v in arguments.items() if proposed.get(k) != v}
             try:
                 return await handler({**args, **changed})
-            except (ModelRetry, ToolFailed) as error:
-                if isinstance(error, ModelRetry) and not mutates:
+            except Exception as error:
+                said = _said(error)
+                if said is None:
                     raise
+                if isinstance(said, ModelRetry) and not mutates:
+                    raise said from error
                 # A change may have been made before the tool gave up.
-                raise SpokenError(call.tool_name, error.message, (type(error).__name__,)) from error
+                raise SpokenError(call.tool_name, said.message, (type(said).__name__,)) from error
 
         return HostCall(
             tool=call.tool_name,
@@ -145,3 +150,11 @@ class Counterseal(AbstractCapability[Any]):
             execute=execute,
             passes=(ApprovalRequired, CallDeferred, ModelRetry),
         )
+
+
+def _said(error: Exception) -> ModelRetry | ToolFailed | None:
+    """Return what a tool itself raised for the model, which the framework may have wrapped."""
+    for each in (error, error.__cause__):
+        if isinstance(each, ModelRetry | ToolFailed):
+            return each
+    return None

@@ -6,12 +6,13 @@ import json
 from contextlib import asynccontextmanager
 from typing import Any
 
+import world as w
 from agents import Agent, Runner, RunState, function_tool, set_tracing_disabled
 from agents.exceptions import ModelBehaviorError
 from agents.mcp import MCPServerStdio
 from agents.testing import ScriptedModel, assistant_message, function_call
-from cases import same
-from world import RUN, Turn
+from cases import MAIL, NOTE, has, same
+from world import RUN, Turn, World, approve, effects
 
 from counterseal.adapters import openai_agents as adapter
 
@@ -128,3 +129,51 @@ async def mcp_tools(server: list[str]) -> Any:
 def check_stream(chunks: list[Any]) -> None:
     names = [chunk.name for chunk in chunks if chunk.type == "run_item_stream_event"]
     same(names.count("tool_output"), 2, names)
+
+
+# --- cases of this framework alone ----------------------------------------------------------------
+
+
+async def an_agent_as_a_tool_pauses_and_goes_on(world: World) -> None:
+    """The SDK nests the interruption of an agent that is a tool; its own call is no operation."""
+    async with world.runtime() as runtime:
+        inner = world.session(runtime, [[NOTE, MAIL], "inner done"])
+        steps = [[function_call("ask_helper", {"input": "t"}, call_id="c_ask")], "done"]
+        helper, _ = inner._agent(0)
+        asks = helper.as_tool(tool_name="ask_helper", tool_description="Ask a helper.")
+        outer = adapter.Counterseal(
+            runtime,
+            [asks],
+            principal=w.someone,
+            run_id=lambda ctx: ctx.context["session"],
+            effects={"ask_helper": "compute"},
+            grants=w.grants(tools=["ask_helper"]),
+        )
+        model = ScriptedModel([steps[0], [assistant_message("done")]])
+        agent = Agent(name="support", model=model, tools=outer.tools)
+        context = {"session": RUN}
+        result = await Runner.run(agent, "go", context=context)
+        (item,) = result.interruptions
+        pending = await inner.governed.pending(item, context)
+        await approve(runtime, Turn([pending.record()], {}, set(), None))
+        state = result.to_state()
+        same(await inner.governed.settle(state, context), [])
+        result = await Runner.run(agent, state)
+        same(result.final_output, "done")
+        same(sorted(effects()), [["note", "x"], ["send_mail", "a@example.org"]])
+
+
+async def an_unnamed_conversation_is_refused_at_start_up(world: World) -> None:
+    async with world.runtime() as runtime:
+        try:
+            adapter.Counterseal(runtime, [], principal=w.someone)
+        except ValueError as error:
+            has(str(error), "run_id")
+        else:
+            raise AssertionError("no error")
+
+
+CASES = (
+    an_agent_as_a_tool_pauses_and_goes_on,
+    an_unnamed_conversation_is_refused_at_start_up,
+)

@@ -6,23 +6,24 @@ import json
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cases import same
-from pydantic_ai import Agent, Tool
+import world as w
+from cases import LOOK, NOTE, has, same
+from pydantic_ai import Agent, ModelRetry, Tool
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
-    RetryPromptPart,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
 )
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved
-from world import RUN, Turn
+from world import RUN, Turn, World, effects
 
 from counterseal.adapters import pydantic_ai as adapter
+from counterseal.errors import ContractError
 
 PACKAGES = ("pydantic-ai-slim",)
 contract_for = adapter.contract_for
@@ -55,9 +56,9 @@ class Session:
     def _step(self, messages: Any) -> Any:
         for message in messages:
             for part in message.parts if isinstance(message, ModelRequest) else ():
-                if isinstance(part, ToolReturnPart | RetryPromptPart):
+                if isinstance(part, ToolReturnPart):
                     self.seen[part.tool_call_id] = part.model_response_str()
-                    if isinstance(part, RetryPromptPart) or part.outcome == "failed":
+                    if part.outcome in ("failed", "retried"):
                         self.errors.add(part.tool_call_id)
         return self.script[sum(isinstance(message, ModelResponse) for message in messages)]
 
@@ -131,3 +132,57 @@ async def mcp_tools(server: list[str]) -> Any:
 def check_stream(chunks: list[Any]) -> None:
     kinds = [getattr(chunk, "event_kind", "") for chunk in chunks]
     same(kinds.count("function_tool_result"), 2, kinds)
+
+
+# --- cases of this framework alone ----------------------------------------------------------------
+
+
+async def a_retry_that_a_tool_asks_for(world: World) -> None:
+    """A tool that reads may ask the model again; one that changes something may have done it."""
+
+    async def look_up(topic: str) -> str:
+        """Look something up."""
+        await w.act("look_up", topic)
+        if topic == "y":
+            raise ModelRetry("ask for z")
+        return f"about {topic}"
+
+    async def note(text: str) -> str:
+        """Write a note."""
+        await w.act("note", text)
+        raise ModelRetry("try once more")
+
+    script = [[LOOK], [("look_up", {"topic": "z"}, "c_2")], [NOTE], [NOTE], "done"]
+    async with world.runtime() as runtime:
+        options = {"tools": (look_up, note), "same": "intent"}
+        turn = await world.session(runtime, script, **options).start()
+        has(turn.results["c_look"], "ask for z")
+        has(turn.results["c_2"], "about z")
+        has(turn.results["c_note"], "not known whether")
+        same(effects(), [["look_up", "y"], ["look_up", "z"], ["note", "x"]])
+
+
+async def a_run_with_an_undeclared_tool_does_not_begin(world: World) -> None:
+    """Tools of decorators and servers are known only when a run begins."""
+    asked = []
+
+    def model(messages: Any, _info: Any) -> ModelResponse:
+        asked.append(messages)
+        return ModelResponse(parts=[TextPart("done")])
+
+    async with world.runtime() as runtime:
+        governed = adapter.Counterseal(runtime, principal=w.someone)
+        agent = Agent(FunctionModel(model), tools=[w.pay, w.note], capabilities=[governed])
+        try:
+            await agent.run("go")
+        except ContractError as error:
+            same({problem.tool for problem in error.problems}, {"pay", "note"})
+        else:
+            raise AssertionError("the run began")
+        same(asked, [])
+
+
+CASES = (
+    a_retry_that_a_tool_asks_for,
+    a_run_with_an_undeclared_tool_does_not_begin,
+)
