@@ -2,6 +2,7 @@
 
 import asyncio
 import warnings
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -226,6 +227,65 @@ async def test_a_sub_agent_of_another_user_is_denied():
         return (await host.submit(called(call_id="c_2"))).observation.code.value
 
     assert (await host.submit(called(delegate))).value == "PERMISSION_DENIED"
+
+
+async def test_a_tool_that_the_runtime_executes_limits_the_agents_that_it_starts():
+    """A name that is registered with code of its own keeps it; the chain holds all the same."""
+    runtime = runtime_for()
+    inner = made(runtime, principal=lambda _: someone("helper", scopes=["money"]), grants="helper")
+
+    async def delegate():
+        return {"code": (await inner.submit(called())).observation.code.value}
+
+    tool = fake_tool("delegate", effect="compute")
+    runtime.register(
+        replace(tool.tool, function=delegate), grants=[Grant(agent="agent", tool="delegate")]
+    )
+    described = HostTool("delegate", "Delegate.", {"type": "object", "properties": {}})
+    outer = Host(runtime, [described], principal=lambda _: someone())
+    refused = await outer.submit(called(tool="delegate", arguments={}))
+    assert refused.value == {"code": "PERMISSION_DENIED"}  # its parent has no grant for the note
+    runtime.registry.grant(Grant(agent="agent", tool="note"))
+    allowed = await outer.submit(called(tool="delegate", arguments={}))
+    assert allowed.value == {"code": "SUCCESS"}
+    assert len(ACTED) == 1
+
+
+async def test_sub_agents_without_a_conversation_share_the_run_of_their_parent():
+    runtime = runtime_for()
+    host = made(runtime)
+
+    async def delegate(_arguments):
+        return (await host.submit(called(call_id="c_2", run_id="another"))).value
+
+    assert (await host.submit(called(delegate, run_id=None))).value == "noted"
+    events = [event for _, event in await runtime.store.events("acme")]
+    assert len({event.caller.run_id for event in events}) == 1
+
+
+class Paused(Exception):  # noqa: N818 - like the frameworks' own
+    pass
+
+
+@pytest.mark.parametrize("effect", ["read_only", "draft"])
+async def test_a_tool_that_pauses_itself_is_executed_after_the_pause(effect):
+    runtime = runtime_for()
+    contract = contract_of(NOTE, effect=effect, max_retries=2)
+    host = made(runtime, contracts=[contract], effects={})
+    answers = iter([Paused(), "noted"])
+
+    async def pausing(arguments):
+        ACTED.append(arguments)
+        answer = next(answers)
+        if isinstance(answer, Paused):
+            raise answer
+        return answer
+
+    call = called(pausing, passes=(Paused,))
+    with pytest.raises(Paused):
+        await host.submit(call)
+    assert len(ACTED) == 1
+    assert (await host.submit(call)).value == "noted"
 
 
 # --- packages -------------------------------------------------------------------------------------
