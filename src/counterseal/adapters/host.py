@@ -25,6 +25,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Required, TypedDict, TypeVar
 
 from packaging.specifiers import SpecifierSet
+from pydantic_core import from_json, to_json
 
 from counterseal.approvals.terms import Voter
 from counterseal.canonical import thaw
@@ -258,13 +259,29 @@ def host_executed(contract: Contract) -> Tool[..., Any]:
             raise paused(_PAUSED) from error
         plain = call.to_plain(result)
         execution.native = (result,)
-        return fit(plain)
+        return fit(plain if isinstance(plain, str) else _kept(plain))
 
     run.__name__ = run.__qualname__ = contract.name
     setattr(run, _MARK, True)
     # A read has no key to pass on, so that it is spared the context.
     injected = {_PARAMETER: Context} if contract.mutates else {}
     return Tool(contract=contract, function=run, injected=injected)
+
+
+def _kept(result: Any) -> Any:
+    """Return a result as JSON data. Objects without a JSON form are kept by their type's name.
+
+    The tool has run: that its result can't be kept whole must not look like a failure.
+    """
+    options: Any = {"bytes_mode": "base64", "inf_nan_mode": "strings", "fallback": _name_of}
+    try:
+        return from_json(to_json(result, **options))
+    except Exception:  # noqa: BLE001 - an object's own code may raise anything here
+        return _name_of(result)
+
+
+def _name_of(result: Any) -> str:
+    return f"[{type(result).__name__}, not kept]"
 
 
 def _fit_for(contract: Contract) -> Callable[[Any], Any]:

@@ -176,7 +176,9 @@ def _plain(tool: str, result: Any) -> Any:
             name: [message_to_dict(each) for each in value] if name == "messages" else value
             for name, value in update.items()
         }
-        return {_COMMAND: {"update": kept, "goto": result.goto, "graph": result.graph}}
+        names = result.goto if isinstance(result.goto, str) else [*result.goto]
+        goto = names if all(isinstance(each, str) for each in names) else ()  # a Send is not kept
+        return {_COMMAND: {"update": kept, "goto": goto, "graph": result.graph}}
     return result
 
 

@@ -109,6 +109,18 @@ async def test_a_result_that_is_redacted_is_not_shown_as_the_framework_made_it()
     assert "4eC39" not in answer.text
 
 
+@pytest.mark.parametrize("result", [object(), {"a": {1, 2}, "b": object()}, b"\xff", float("inf")])
+async def test_a_result_without_a_json_form_is_no_failure(result):
+    async def odd(_arguments):
+        ACTED.append(1)
+        return result
+
+    host = made(runtime_for())
+    first, again = await host.submit(called(odd)), await host.submit(called(odd))
+    assert first.native == (result,)
+    assert (again.ok, again.native, ACTED) == (True, None, [1])
+
+
 async def test_text_that_is_json_fits_a_contract_that_declares_an_object():
     output = {
         "type": "object",
