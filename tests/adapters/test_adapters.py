@@ -4,6 +4,7 @@ The driver of a framework runs all of its cases in one process, because importin
 longer than most cases. With several workers, the first one runs it and the others read the result.
 """
 
+import ast
 import fcntl
 import importlib.util
 import json
@@ -18,14 +19,25 @@ from tests.adapter_tools import FRAMEWORKS, adapter_python, fast
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 _CASE = re.compile(r"^@case\nasync def (\w+)", re.MULTILINE)
-_OWN = re.compile(r"^CASES = \(\n(.*?)^\)", re.MULTILINE | re.DOTALL)
 
 
 def cases_of(framework):
     """The names of its cases, without importing the framework."""
-    own = (HERE / "frameworks" / f"{framework.replace('-', '_')}.py").read_text(encoding="utf-8")
-    shared = _CASE.findall((HERE / "cases.py").read_text(encoding="utf-8"))
-    return shared + [name for block in _OWN.findall(own) for name in re.findall(r"\w+", block)]
+    own = declared(HERE / "frameworks" / f"{framework.replace('-', '_')}.py")
+    names = [*_CASE.findall((HERE / "cases.py").read_text(encoding="utf-8")), *own["CASES"]]
+    return [name for name in names if name not in own["LACKS"]]
+
+
+def declared(path):
+    """What a framework's module says of its cases: the names of its own, and those it lacks."""
+    found = {"CASES": [], "LACKS": {}}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            if node.targets[0].id == "CASES":
+                found["CASES"] = [each.id for each in node.value.elts]
+            elif node.targets[0].id == "LACKS":
+                found["LACKS"] = ast.literal_eval(node.value)
+    return found
 
 
 def pytest_generate_tests(metafunc):
@@ -36,7 +48,7 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory, worker_id="master"):
+def results(tmp_path_factory):
     """Returns what came of all cases of a framework; the first caller runs them."""
     shared = tmp_path_factory.getbasetemp()
     if "popen-gw" in shared.name:
@@ -59,6 +71,16 @@ def results(tmp_path_factory, worker_id="master"):
 def test_a_case_of_an_adapter(framework, case, results):
     problem = results(framework)[case]
     assert problem is None, problem
+
+
+def test_a_framework_lacks_only_cases_that_exist_and_says_why():
+    every = _CASE.findall((HERE / "cases.py").read_text(encoding="utf-8"))
+    faults = re.findall(r"^async def (\w+)", (HERE / "faults.py").read_text(), re.MULTILINE)
+    for framework in FRAMEWORKS:
+        path = HERE / "frameworks" / f"{framework.replace('-', '_')}.py"
+        lacks = declared(path)["LACKS"]
+        assert set(lacks) <= {*every, *faults}
+        assert all(len(reason) > 10 for reason in lacks.values())
 
 
 def test_every_framework_has_a_module_and_its_tests():

@@ -15,7 +15,8 @@ conversation that survives a resume; and it passes the framework's own function 
 - else a refusal: the framework's error result with `answer.text`;
 - `NotRecordedError` is raised through: the framework must stop, because nothing can be recorded.
 
-How it is tested. `tests/adapters/frameworks/NAME.py` drives the framework with its own scripted
-model and offers the few methods that the shared cases in `tests/adapters/cases.py` need; its
-packages stand in `tests/adapter_tools.py`. `python3 dev.py test --adapters` runs everything.
+How it is tested. `tests/adapters/frameworks/README.md` says what the module of a framework offers
+to the shared cases (`tests/adapters/cases.py`) and to the fail matrix (`faults.py`); its packages
+stand in `tests/adapter_tools.py`, its guide in `docs/frameworks/`. `python3 dev.py test --adapters`
+runs everything.
 """
