@@ -111,6 +111,21 @@ async def resumed_twice(world: World) -> None:
         count(note=1, send_mail=1)
 
 
+@case
+async def resumed_twice_at_the_same_time(world: World) -> None:
+    """Two hosts take up the same conversation: one call is made, and both get its result."""
+    script = [[MAIL], "done"]
+    async with world.runtime() as runtime:
+        session = world.session(runtime, script)
+        await approve(runtime, await session.start())
+        shutil.copytree(world.place / "state", world.place / "other" / "state")
+        other = World(world.framework, world.place / "other").session(runtime, script)
+        for turn in await asyncio.gather(session.resume(), other.resume()):
+            has(turn.results["c_mail"], "sent to a@example.org")
+            same((turn.errors, turn.final), (set(), "done"))
+        count(send_mail=1)
+
+
 def in_child(world: World, what: str) -> int:
     """Run a part of a case in a process of its own; returns its exit code."""
     w.CHILDREN.write(json.dumps([what, str(world.place), w.URL]) + "\n")

@@ -346,6 +346,8 @@ class Host:
 
     patience: ClassVar[float] = 10.0
     """Seconds until a sync call gives up on an event loop that does not take it."""
+    busy: ClassVar[float] = 5.0
+    """Seconds that a call waits for the same call, made at the same time, to end."""
 
     def __init__(
         self,
@@ -507,7 +509,7 @@ class Host:
         execution = _Execution(call, principal, proposal.run_id)
         ours, outer = _EXECUTION.set(execution), _OUTER.set(execution)
         try:
-            observation = await self.runtime.submit(proposal, principal)
+            observation = await self.runtime.submit(proposal, principal, wait=self.busy)
         finally:
             _EXECUTION.reset(ours)
             _OUTER.reset(outer)

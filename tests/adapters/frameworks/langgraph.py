@@ -211,6 +211,27 @@ async def a_tool_node_that_runs_its_finished_calls_again(world: World) -> None:
         same(sorted(effects()), [["note", "x"], ["pay", "a"], ["pay", "b"]])
 
 
+async def votes_of_a_tool_node_go_where_they_belong(world: World) -> None:
+    """The calls of a node share their pauses: an answer may reach another call than its own."""
+    calls = [("send_mail", {"to": to, "body": "hi"}, f"c_{to}") for to in ("a", "b", "c")]
+
+    def voter(_context: Any, answer: Any) -> Any:
+        return w.ANN
+
+    def reply(shown: Any) -> Any:
+        kind = "reject" if shown["args"]["to"] == "b" else "approve"
+        return {"type": kind, "approval_id": shown["approval_id"], "message": "not b"}
+
+    async with world.runtime() as runtime:
+        session = world.session(runtime, [calls, "done"], node=True, voter=voter)
+        turn, rounds = await session.start(), 0
+        while turn.pending and rounds < 9:
+            turn, rounds = await session.resume(reply), rounds + 1
+        same((turn.final, turn.errors), ("done", {"c_b"}))
+        has(turn.results["c_b"], "not b")
+        same(sorted(effects()), [["send_mail", "a"], ["send_mail", "c"]])
+
+
 async def sync_entry_points(world: World) -> None:
     async with world.runtime() as runtime:
         tools = [own_tool(function) for function in (w.note, w.send_mail)]
@@ -303,6 +324,7 @@ async def a_tool_that_interrupts_by_itself(world: World) -> None:
 
 CASES = (
     a_tool_node_that_runs_its_finished_calls_again,
+    votes_of_a_tool_node_go_where_they_belong,
     sync_entry_points,
     a_tool_alone_without_a_node,
     a_command_is_made_again_from_the_ledger,

@@ -1,13 +1,24 @@
 """The part that all adapters share, without a framework."""
 
 import asyncio
+import json
 import warnings
 from dataclasses import replace
 from importlib import import_module
+from typing import Annotated
 
 import pytest
+from pydantic import Field
 
-from counterseal import ContractError, Grant, Principal, Proposal, StoreError
+from counterseal import (
+    ContractError,
+    Grant,
+    Principal,
+    Proposal,
+    StoreError,
+    load_contracts,
+    tool,
+)
 from counterseal.adapters.host import (
     Host,
     HostCall,
@@ -147,6 +158,26 @@ async def test_text_that_is_json_fits_a_contract_that_declares_an_object():
     assert answer.observation.data == {"id": 7}
 
 
+async def test_contracts_of_decorators_and_files_are_taken_by_name(tmp_path):
+    """The contract is the declared one, the function is the framework's."""
+
+    @tool(
+        name="note", effect="draft", version="3.0.0", owner="tests", consequence="A note: {text}."
+    )
+    async def declared(text: Annotated[str, Field(max_length=9, description="The note.")]) -> str:
+        """Write a note."""
+        raise AssertionError(text)
+
+    (tmp_path / "note.json").write_text(json.dumps(declared.contract.record()))
+    for contracts in ([declared], load_contracts(tmp_path / "note.json")):
+        runtime = runtime_for()
+        host = made(runtime, contracts=contracts, effects={})
+        answer = await host.submit(called())
+        assert (answer.native, answer.observation.version) == (("noted",), "3.0.0")
+        refused = await host.submit(called(arguments={"text": "x" * 10}))
+        assert refused.observation.code is Code.OUT_OF_BOUNDS
+
+
 async def test_an_approved_call_waits_for_its_framework():
     contract = contract_of(NOTE, effect="external_notification")
     assert contract.approval.then is Then.EXECUTE
@@ -215,8 +246,7 @@ def test_parents_are_names_in_order():
 
 
 async def test_a_call_needs_a_grant_of_every_agent_in_the_chain():
-    tool = fake_tool("look")
-    runtime = runtime_for(tool)
+    runtime = runtime_for(fake_tool("look"))
     runtime.registry.grant(Grant(agent="helper", tool="look"))
     asked = Proposal(tool="look", arguments={}, run_id="run_1")
     allowed = await runtime.submit(asked, someone("helper", parents=["agent"]))
@@ -249,9 +279,9 @@ async def test_a_tool_that_the_runtime_executes_limits_the_agents_that_it_starts
     async def delegate():
         return {"code": (await inner.submit(called())).observation.code.value}
 
-    tool = fake_tool("delegate", effect="compute")
+    plain = fake_tool("delegate", effect="compute")
     runtime.register(
-        replace(tool.tool, function=delegate), grants=[Grant(agent="agent", tool="delegate")]
+        replace(plain.tool, function=delegate), grants=[Grant(agent="agent", tool="delegate")]
     )
     described = HostTool("delegate", "Delegate.", {"type": "object", "properties": {}})
     outer = Host(runtime, [described], principal=lambda _: someone())
