@@ -16,8 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware, get_access_token
@@ -43,7 +42,7 @@ from counterseal.config.tables import OAuthTable
 from counterseal.errors import StoreError
 from counterseal.operations.operator import RegistryFollower
 from counterseal.proposal import Principal
-from counterseal.registry.identities import MARK, Credential, IssuedKey
+from counterseal.registry.identities import MARK, IssuedKey
 from counterseal.runtime import Runtime
 from counterseal.web.oauth import IssuerUnavailableError, TokenRefusedError, Tokens
 
@@ -79,23 +78,11 @@ class CannotVerifyError(AuthenticationError):
     """Raised while a credential can't be checked. The request is refused, without blame."""
 
 
-class _Verified(NamedTuple):
-    """A credential that was found valid."""
-
-    identity: VerifiedIdentity
-    key: Credential | None
-    """The registry's record, which must still be the same; None for a token."""
-    until: float
-    """When it expires."""
-    again_at: float = inf
-    """When it has to be checked again, by the monotonic clock, which is never set back."""
-
-
 class Verifier(TokenVerifier):
     """Checks API keys of this runtime and tokens of the configured issuer.
 
-    A valid credential is remembered by its digest. A key is looked up in the registry each time; a
-    token is checked completely again after a minute.
+    A key is looked up in the registry each time. A valid token is remembered for a minute, by its
+    digest.
     """
 
     def __init__(
@@ -111,32 +98,23 @@ class Verifier(TokenVerifier):
         self._steady = steady
         self._changes = RegistryFollower(runtime, steady)
         self._misses = RegistryFollower(runtime, steady)
-        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
-        """By digest, so that the time of a lookup reveals nothing about a secret."""
+        self._verified: OrderedDict[str, tuple[VerifiedIdentity, int, float]] = OrderedDict()
+        """Tokens by their digest: the identity, when it expires, and when it is checked again, by
+        the monotonic clock. A digest, so that the time of a lookup reveals nothing about a secret.
+        """
 
     async def verify_token(self, token: str) -> VerifiedIdentity | None:
         """Return the identity of a credential; None if it is not valid. Raises CannotVerifyError.
 
         The name is the SDK's.
         """
-        digest = sha256(token.encode(errors="replace")).digest()
         try:
-            if digest in self._verified and self._verified[digest].key is not None:
-                await self._changes.refresh()
-            known = self._verified.get(digest)
-            if known is not None and self._is_current(known):
-                return known.identity
-            self._verified.pop(digest, None)
-            verified = await (self._by_key if token.startswith(MARK) else self._by_token)(token)
+            return await (self._by_key if token.startswith(MARK) else self._by_token)(token)
         except TokenRefusedError as error:
             _log.info("a credential was refused: %s", error)
             return None
         except (IssuerUnavailableError, StoreError) as error:
             raise CannotVerifyError(str(error)) from error
-        self._verified[digest] = verified
-        if len(self._verified) > _MAX_REMEMBERED:
-            self._verified.popitem(last=False)
-        return verified.identity
 
     async def still_valid(self, identity: AccessToken) -> bool:
         """Return whether a request with this identity would be accepted now. For streams."""
@@ -156,12 +134,7 @@ class Verifier(TokenVerifier):
         """Return the identity of requests without a credential, where those are accepted."""
         return self._identity(principal, _ANONYMOUS, "anonymous", None, None)
 
-    def _is_current(self, verified: _Verified) -> bool:
-        key, runtime = verified.key, self._runtime
-        in_force = key is None or runtime.registry.credential(key.key_id) is key
-        return in_force and runtime.clock() < verified.until and self._steady() < verified.again_at
-
-    async def _by_key(self, text: str) -> _Verified:
+    async def _by_key(self, text: str) -> VerifiedIdentity:
         key = IssuedKey.read(text)
         if key is None:
             raise TokenRefusedError("the API key is incomplete")
@@ -179,18 +152,25 @@ class Verifier(TokenVerifier):
         expires_at = credential.expires_at
         until = None if expires_at is None else int(expires_at.timestamp())
         name = f"{MARK}{key.key_id}"
-        identity = self._identity(credential.principal, _KEYS, name, key.key_id, until)
-        return _Verified(identity, credential, inf if until is None else until)
+        return self._identity(credential.principal, _KEYS, name, key.key_id, until)
 
-    async def _by_token(self, text: str) -> _Verified:
+    async def _by_token(self, text: str) -> VerifiedIdentity:
         oauth = self._access.oauth
         if self._tokens is None or oauth is None:
             raise TokenRefusedError("not an API key, and no token issuer is configured")
+        digest = sha256(text.encode(errors="replace")).hexdigest()
+        if digest in self._verified:
+            identity, until, again_at = self._verified[digest]
+            if self._runtime.clock() < until and self._steady() < again_at:
+                return identity
+            del self._verified[digest]
         again_at = self._steady() + _TOKEN_SECONDS
         principal, subject, until = await self._tokens.verify(text)
-        name = sha256(text.encode(errors="replace")).hexdigest()
-        identity = self._identity(principal, oauth.issuer, name, subject, until)
-        return _Verified(identity, None, until, again_at)
+        identity = self._identity(principal, oauth.issuer, digest, subject, until)
+        self._verified[digest] = identity, until, again_at
+        if len(self._verified) > _MAX_REMEMBERED:
+            self._verified.popitem(last=False)
+        return identity
 
     def _identity(
         self, principal: Principal, issuer: str, name: str, subject: str | None, until: int | None
