@@ -22,6 +22,8 @@ class Disk:
         self.go_on = threading.Event()
         self.threads = set()
         self.error = None
+        self.one_by_one = False
+        """Whether each commit must be let go by itself."""
         database.disk.slow = True
         database.disk.note = lambda seconds: None
         database.commit = self.commit
@@ -31,6 +33,8 @@ class Disk:
         self.reached.set()
         if not self.go_on.wait(60):
             raise TimeoutError("the event loop stood still")
+        if self.one_by_one:
+            self.go_on.clear()
         if self.error is not None:
             raise self.error
         self._commit()
@@ -85,6 +89,26 @@ async def test_what_comes_during_a_commit_is_gathered_into_the_next_one(store, d
     assert [one.refused for one in answers] == [None] * 9
     assert store._backend.database.commits - commits == 2
     check_chain(await log_of(store))
+
+
+async def test_a_reader_of_the_record_waits_for_the_commit_under_way_and_no_other(
+    store, disk, make
+):
+    disk.one_by_one = True
+    first = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry("first"))))
+    await reached(disk)
+    reading = asyncio.create_task(caller(store.tenants))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry("second"))))
+    await asyncio.sleep(0)
+    disk.go_on.set()
+    await reached(disk)
+    assert await asyncio.wait_for(reading, 60) == ["acme"]
+    assert first.done()
+    assert not second.done()
+    disk.one_by_one = False
+    disk.go_on.set()
+    assert (await second).refused is None
 
 
 async def test_an_outcome_wakes_callers_after_its_commit(store, disk, make):

@@ -96,11 +96,16 @@ class Writer:
             self._tend(loop)
 
     async def flush(self) -> None:
-        """Write every job without a waiting caller; what failed before is tried again."""
+        """Write every job without a waiting caller; what failed before is tried again.
+
+        It waits for the commit under way and its own, and not for those of other callers that
+        come after: on a slow disk they would never end.
+        """
         self._here()
         if self._queue:
             await self.write(WriteJob(Transaction(_nothing, _nothing)))
-        await self._landing()
+        elif self._flight is not None:
+            await self._landed(self._flight)
         self._retry_aside()
 
     async def close(self) -> None:
@@ -110,7 +115,8 @@ class Writer:
         failed: StoreError | None = None
         try:
             await self.flush()
-            await self._landing()
+            while self._flight is not None:
+                await self._landed(self._flight)
             if self._database.unsynced:
                 self._database.checkpoint()
         except StoreError as error:
@@ -326,12 +332,11 @@ class Writer:
             self._try()
             self._tend(self._loop)
 
-    async def _landing(self) -> None:
-        """Wait until the thread is idle."""
-        while self._flight is not None:
-            with suppress(Exception):  # it goes to the callers that wait for it
-                await asyncio.shield(asyncio.wrap_future(self._flight.done))
-            await asyncio.sleep(0)
+    async def _landed(self, flight: _ThreadWork) -> None:
+        """Wait until the thread has done this work, and its callers know."""
+        with suppress(Exception):  # it goes to the callers that wait for it
+            await asyncio.shield(asyncio.wrap_future(flight.done))
+        self._land(flight)
 
     def _checkpoint(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._database.disk.slow:
