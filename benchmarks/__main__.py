@@ -14,6 +14,7 @@ from benchmarks import (
     ledger,
     mcp_server,
     registry,
+    slowness,
     soak,
     startup,
     workers,
@@ -31,6 +32,7 @@ BENCHES = {
     "workers": workers.bench,
     "registry": registry.bench,
     "isolation": isolation.bench,
+    "slowness": slowness.bench,
     "startup": startup.bench,
     "soak": soak.bench,  # only when it is asked for
 }

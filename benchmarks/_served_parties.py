@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -88,11 +89,17 @@ async def note(text: Text) -> Echo:
 
 
 def home(
-    folder: Path, *, upstream: str = "", store: str = "sqlite:///bench.db"
+    folder: Path,
+    *,
+    upstream: str = "",
+    store: str = "sqlite:///bench.db",
+    tools: str = OWN_TOOLS,
+    names: Sequence[str] = ("echo", "note"),
+    program: Sequence[str] = PROGRAM,
 ) -> tuple[list[str], int]:
     """Write a project that serves tools to one agent. Returns the command, and the port.
 
-    The tools are those of an upstream, or two of the project's own.
+    The tools are those of an upstream, or the project's own.
     """
     port = free_port()
     (folder / "tools").mkdir(parents=True)
@@ -101,13 +108,13 @@ def home(
         settings += UPSTREAM.format(url=upstream)
         (folder / "overlay.yaml").write_text(OVERLAY, encoding="utf-8")
     else:
-        (folder / "tools" / "tools.py").write_text(OWN_TOOLS, encoding="utf-8")
-    for tool in TOOLS if upstream else ("echo", "note"):
+        (folder / "tools" / "tools.py").write_text(tools, encoding="utf-8")
+    for tool in TOOLS if upstream else names:
         settings += GRANT.format(agent=AGENT, tool=tool, plenty=PLENTY)
     (folder / "counterseal.toml").write_text(settings, encoding="utf-8")
     if upstream:
         run([*PROGRAM, "diff", "--accept", "--yes", "--by", AGENT], folder)
-    return [*PROGRAM, "serve", "--anonymous-as", AGENT], port
+    return [*program, "serve", "--anonymous-as", AGENT], port
 
 
 @contextmanager
@@ -119,7 +126,7 @@ def gateway(folder: Path, **options: str) -> Iterator[Served]:
 
 
 @contextmanager
-def api(folder: Path, **options: str) -> Iterator[Served]:
+def api(folder: Path, **options: Any) -> Iterator[Served]:
     """Run `counterseal serve` in a new project, with one API key for all callers of `/v1`."""
     command, port = home(folder, **options)
     issue = [*PROGRAM, "keys", "issue", "--tenant", "acme", "--agent", AGENT, "--json"]

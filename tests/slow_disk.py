@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 _connect = sqlite3.connect
 
@@ -28,17 +28,17 @@ class SlowDisk:
         disk = self
 
         class Cursor(sqlite3.Cursor):
-            def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
-                changes = self.connection.total_changes
-                if sql == "COMMIT" and changes != self.connection.synced:
-                    disk.wait()
-                    self.connection.synced = changes
-                return super().execute(sql, *given)
-
-        class Connection(sqlite3.Connection):
             synced = 0
             """The number of changes that have reached the disk."""
 
+            def execute(self, sql: str, *given: Any) -> Self:
+                changes = self.connection.total_changes
+                if sql == "COMMIT" and changes != self.synced:
+                    disk.wait()
+                    self.synced = changes
+                return super().execute(sql, *given)
+
+        class Connection(sqlite3.Connection):
             def cursor(self, factory: Any = Cursor) -> Any:
                 return super().cursor(factory)
 

@@ -26,6 +26,7 @@ TITLES = {
     "workers": "Several workers on one Postgres",
     "registry": "The registry",
     "isolation": "Isolation of tools",
+    "slowness": "While something else is slow",
     "startup": "Start-up",
     "soak": "Ten minutes under load",
 }
