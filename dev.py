@@ -345,6 +345,7 @@ def main() -> int:
     if options.verb == "lint":
         return run_steps(lint_steps())
     if options.verb in programs:
+        say(f"Starting `{options.verb}`.")
         return run_program([*programs[options.verb], *words, *rest])
     return subprocess.run(script("docs/build.py", *rest), cwd=ROOT, check=False).returncode
 
