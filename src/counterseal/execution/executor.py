@@ -109,6 +109,7 @@ class Executor:
             return
         if self._loop is not None:
             self.workers, self._clients = Workers(), None
+            self.sandboxes.abandon()
             self.sandboxes = Sandboxes(folder=self._all_files)
             self._abandoned.clear()
         self._loop = loop

@@ -430,6 +430,11 @@ class Child:
         self.fit = False
         self._kill(running=not self._exited.done())
 
+    @property
+    def ended(self) -> bool:
+        """True if the process is known to have ended."""
+        return self._exited.done()
+
     async def close(self) -> None:
         """Close the pipe, wait a moment for the process to end, and kill it if it does not."""
         if self._link.jobs is not None:

@@ -38,55 +38,66 @@ _START_SECONDS = 60.0
 class Sandbox:
     """A sandboxed process, and the directory into which it may write."""
 
-    def __init__(self, process: sandbox.Process, directory: str, how: asyncio.Future[str]) -> None:
+    def __init__(
+        self, process: sandbox.Process, directory: str, threads: ThreadPoolExecutor
+    ) -> None:
         self.directory = directory
         self.spare = False
         """True if it was started before its call."""
-        handle = process.process
+        self._process = process.process
+        self._threads = threads
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[str] = loop.create_future()
+        # No thread waits while it is idle: Python would wait for that thread before it exits.
+        self._watched = os.pidfd_open(self._process.pid)
 
-        def end(*, running: bool) -> None:
-            if running:
-                with suppress(OSError):
-                    handle.kill()  # processes outside its group end when it is waited for
+        def over() -> None:
+            loop.remove_reader(self._watched)
+            os.close(self._watched)
+            waiting = loop.run_in_executor(threads, self._wait)
+            waiting.add_done_callback(lambda done: ended.set_result(done.result()))
 
-        def excess(_memory_mb: int) -> str | None:  # sandlock counts memory and processes
-            return sandbox.excess(self.directory, handle.pid)
+        loop.add_reader(self._watched, over)
+        link = ChildLink(*process.ends)
+        self.child = Child(self._process.pid, link, ended, self._end, self._excess)
 
-        self.child = Child(handle.pid or -1, ChildLink(*process.ends), how, end, excess)
+    def _wait(self) -> str:
+        result = self._process.wait()
+        if result.signal <= 0 and result.exit_code < 0:
+            return "it was killed: by its memory limit, or from outside"
+        return how_it_ended(-result.signal if result.signal > 0 else result.exit_code)
+
+    def _end(self, *, running: bool) -> None:
+        if running:
+            with suppress(OSError):
+                self._process.kill()  # processes outside its group end when it is waited for
+
+    def _excess(self, _memory_mb: int) -> str | None:  # sandlock counts memory and processes
+        return sandbox.excess(self.directory, self._process.pid)
+
+    def abandon(self) -> None:
+        """End it without its event loop, which is closed."""
+        self.child.end()
+        os.close(self._watched)
+        self._threads.submit(self._wait)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 async def start_sandbox(
     address: FunctionAddress, memory_mb: int, directory: str, threads: ThreadPoolExecutor
 ) -> Sandbox:
     """Start a process in a sandbox that may write into the directory; needs a thread."""
-    loop = asyncio.get_running_loop()
     path, code = sandbox.search_path()
     program = worker_command("-I", "-B", path=path, code=code, sealed=True)
-    starting = loop.run_in_executor(threads, sandbox.start, program, address, directory, memory_mb)
+    starting = asyncio.get_running_loop().run_in_executor(
+        threads, sandbox.start, program, address, directory, memory_mb
+    )
     try:
         process = await asyncio.shield(starting)
     except asyncio.CancelledError:
         starting.add_done_callback(_abandon)
         raise
-
-    def exited() -> str:
-        result = process.process.wait()
-        if result.signal <= 0 and result.exit_code < 0:
-            return "it was killed: by its memory limit, or from outside"
-        return how_it_ended(-result.signal if result.signal > 0 else result.exit_code)
-
-    # No thread waits while a sandbox is idle: Python would wait for that thread before it exits.
-    how: asyncio.Future[str] = loop.create_future()
-    watched = os.pidfd_open(process.process.pid)
-
-    def over() -> None:
-        loop.remove_reader(watched)
-        os.close(watched)
-        waiting = loop.run_in_executor(threads, exited)
-        waiting.add_done_callback(lambda done: how.set_result(done.result()))
-
-    loop.add_reader(watched, over)
-    return Sandbox(process, directory, how)
+    return Sandbox(process, directory, threads)
 
 
 def _abandon(starting: asyncio.Future[sandbox.Process]) -> None:
@@ -297,6 +308,15 @@ class Sandboxes(Pool):
         with suppress(asyncio.CancelledError):
             if box := await starting:
                 await self._end(box, remove=True)
+
+    def abandon(self) -> None:
+        """End the spares of an event loop that is closed."""
+        for starting in self._spares.values():
+            box = starting.result() if starting.done() and not starting.cancelled() else None
+            if box is not None and not box.child.ended:
+                box.abandon()
+        self._spares.clear()
+        self._threads.shutdown(wait=False)
 
     async def aclose(self) -> None:
         """End all sandboxes. No call may be running."""

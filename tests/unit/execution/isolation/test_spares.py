@@ -141,6 +141,15 @@ async def test_closing_leaves_no_process_and_no_folder(tmp_path, ready):
     assert (await pool.run(job(PID), seconds=PLENTY)).kind == "unavailable"
 
 
+def program(code, temporary):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+
+
 @pytest.mark.parametrize("how", ["killed", "not closed"])
 def test_a_runtime_that_ends_leaves_no_spare(tmp_path, how):
     code = f"""
@@ -157,12 +166,7 @@ def test_a_runtime_that_ends_leaves_no_spare(tmp_path, how):
     pool = asyncio.run(main())
     sys.stdin.read()
     """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    ) as runtime:
+    with program(code, tmp_path) as runtime:
         pid = int(runtime.stdout.readline())
         assert is_alive(pid)
         if how == "killed":
@@ -171,6 +175,41 @@ def test_a_runtime_that_ends_leaves_no_spare(tmp_path, how):
             runtime.stdin.close()
         runtime.wait(timeout=PLENTY)
     until_now(lambda: not is_alive(pid))
+
+
+TWO_LOOPS = f"""
+    import asyncio, sys
+    sys.path.insert(0, {str(Path.cwd())!r})
+    from counterseal import Context, Principal
+    from counterseal.execution.attempt import AttemptRequest
+    from counterseal.execution.executor import Executor
+    from tests.unit.execution.isolation.test_sandbox import PLENTY, TOOLS
+    from tests.unit.execution.isolation.test_spares import PID, spare
+
+    executor, tool = Executor(), TOOLS["run_code"]
+    runner = executor.runner(tool.contract, tool)
+    about = Context(principal=Principal(tenant="t", agent="a"), run_id="run_1", call_id="call_1")
+
+    async def call():
+        work = AttemptRequest({{"code": PID}}, lambda: about, PLENTY)
+        assert (await runner.run(work)).code == "SUCCESS"
+        return await spare(executor.sandboxes)
+
+    print(asyncio.run(call()), asyncio.run(call()), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_spare_of_a_closed_event_loop_is_ended(tmp_path):
+    with program(TWO_LOOPS, tmp_path) as runtime:
+        first, second = map(int, runtime.stdout.readline().split())
+        until_now(lambda: not Path(f"/proc/{first}").exists())  # not even as a zombie
+        (folder,) = tmp_path.iterdir()
+        assert len([path for path in folder.iterdir() if path.name.startswith("counterseal-")]) == 1
+        assert is_alive(second)
+        runtime.stdin.close()
+        runtime.wait(timeout=PLENTY)
+    until_now(lambda: not is_alive(second))
 
 
 # --- directories ----------------------------------------------------------------------------------
