@@ -447,7 +447,8 @@ class Host:
             if started.wait(self.patience):
                 return running.result()
             running.cancel()  # the loop is blocked, most likely by the call that waits here
-        work.close()
+        if not started.is_set():
+            work.close()
         raise RuntimeError(
             "a sync call needs the runtime's event loop to run in another thread, and it does not; "
             "use the framework's async methods, or call it with asyncio.to_thread"

@@ -37,6 +37,7 @@ try:
     from langchain_core.runnables import RunnableConfig
     from langchain_core.runnables.config import ensure_config
     from langchain_core.tools import BaseTool
+    from langchain_core.tools import tool as make_tool
     from langchain_core.utils.function_calling import convert_to_openai_tool
     from langgraph.errors import GraphBubbleUp
     from langgraph.prebuilt.tool_node import ToolCallRequest, ToolRuntime
@@ -55,14 +56,17 @@ Result: TypeAlias = Any
 check_versions(TESTED)
 
 
-def host_tool(tool: BaseTool) -> HostTool:
-    """Return a tool as its model sees it."""
+def host_tool(given: BaseTool | Callable[..., Any]) -> HostTool:
+    """Return a tool, or a function that `create_agent` would make one of, as its model sees it."""
+    tool = given if isinstance(given, BaseTool) else make_tool(given)
     shown = convert_to_openai_tool(tool)["function"]
     schema = shown.get("parameters") or {"type": "object", "properties": {}}
     return HostTool(tool.name, tool.description or tool.name, schema)
 
 
-def contract_for(tool: BaseTool, *, effect: Effect | str, **options: Any) -> Contract:
+def contract_for(
+    tool: BaseTool | Callable[..., Any], *, effect: Effect | str, **options: Any
+) -> Contract:
     """Return a contract from a tool's own schema. Takes the options of `@tool`."""
     return contract_of(host_tool(tool), effect=effect, **options)
 
@@ -71,7 +75,10 @@ class Counterseal(AgentMiddleware[Any, Any, Any]):
     """Puts the tool calls of an agent, or of a tool node, under contract."""
 
     def __init__(
-        self, runtime: Runtime, tools: Iterable[BaseTool], **options: Unpack[HostOptions]
+        self,
+        runtime: Runtime,
+        tools: Iterable[BaseTool | Callable[..., Any]],
+        **options: Unpack[HostOptions],
     ) -> None:
         super().__init__()
         self._host = Host(runtime, map(host_tool, tools), **options)

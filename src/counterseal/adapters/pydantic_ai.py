@@ -11,7 +11,7 @@ if it was approved at the desk. Leave `requires_approval` off: the contract says
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypeAlias, Unpack
 
 from counterseal.adapters.host import (
     Host,
@@ -39,18 +39,20 @@ except ImportError as error:
 TESTED: Final = {"pydantic-ai-slim": ">=2.66,<2.67"}
 """The versions that the adapter was tested with."""
 
+AnyTool: TypeAlias = Any
+"""A `Tool`, a `ToolDefinition`, or a function."""
+
 check_versions(TESTED)
 
 
-def host_tool(tool: Tool[Any] | ToolDefinition) -> HostTool:
-    """Return a tool as its model sees it."""
+def host_tool(given: AnyTool) -> HostTool:
+    """Return a tool, or a function that an agent would make one of, as its model sees it."""
+    tool = given if isinstance(given, Tool | ToolDefinition) else Tool(given)
     shown = tool.tool_def if isinstance(tool, Tool) else tool
     return HostTool(shown.name, shown.description or shown.name, shown.parameters_json_schema)
 
 
-def contract_for(
-    tool: Tool[Any] | ToolDefinition, *, effect: Effect | str, **options: Any
-) -> Contract:
+def contract_for(tool: AnyTool, *, effect: Effect | str, **options: Any) -> Contract:
     """Return a contract from a tool's own schema. Takes the options of `@tool`."""
     return contract_of(host_tool(tool), effect=effect, **options)
 
@@ -65,7 +67,7 @@ class Counterseal(AbstractCapability[Any]):
     def __init__(
         self,
         runtime: Runtime,
-        tools: Iterable[Tool[Any] | ToolDefinition] = (),
+        tools: Iterable[AnyTool] = (),
         **options: Unpack[HostOptions],
     ) -> None:
         self._effects = dict(options.get("effects") or {})

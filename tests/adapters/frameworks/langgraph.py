@@ -272,10 +272,9 @@ def _blocking(tool: Any) -> Any:
 
 async def a_tool_alone_without_a_node(world: World) -> None:
     async with world.runtime() as runtime:
-        tool = own_tool(w.look_up)
         governed = adapter.Counterseal(
             runtime,
-            [tool],
+            [w.look_up],  # a bare function, as create_agent takes it
             principal=w.someone,
             effects={"look_up": "read_only"},
             grants=w.grants(tools=["look_up"]),
