@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import STORE_VARIABLE, AllTenants, AsJson, StoreUrl, Yes
+from counterseal.cli.options import STORE_VARIABLE, AllTenants, AsJson, StoreUrl, Yes, command_group
 from counterseal.cli.project import existing_store, open_project, project_settings, user_name
 from counterseal.cli.render import (
+    Parts,
     can_show,
     console,
     fail,
@@ -33,8 +34,6 @@ from counterseal.cli.render import (
 
 if TYPE_CHECKING:
     import asyncio
-
-    from rich.console import RenderableType
 
     from counterseal.approvals.packet import Packet
     from counterseal.approvals.terms import Voter
@@ -68,11 +67,7 @@ _UNSIGNED = (
     "Create a key with `counterseal keys new approval`."
 )
 
-app = typer.Typer(
-    help="List requests for approval, and decide on them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("List requests for approval, and decide on them.")
 
 ApprovalId = Annotated[str, Argument(metavar="ID", help="The request, as `list` shows it.")]
 OfTenant = Annotated[str | None, Option("--tenant", metavar="T", help="The request's tenant.")]
@@ -121,7 +116,7 @@ def list_requests(
         requests = project.run(_requests(project, tenant, stored, limit))
         now = project.runtime.clock()
 
-    def page() -> Iterator[RenderableType]:
+    def page() -> Parts:
         if not requests:
             waiting = status == "waiting"
             yield "No request is waiting for approval." if waiting else f"No request is {status}."
@@ -463,7 +458,7 @@ def _request_record(tenant: str, row: ApprovalRow) -> dict[str, Any]:
     return {"tenant": tenant, **row.model_dump(mode="json")}
 
 
-def _entry(tenant: str, row: ApprovalRow, now: float) -> Iterator[RenderableType]:
+def _entry(tenant: str, row: ApprovalRow, now: float) -> Parts:
     """Yield lines: id and state, the consequence, the tool and its caller, a role still needed."""
     from rich.text import Text
 

@@ -26,11 +26,13 @@ from counterseal.cli.options import (
     By,
     KeysFolder,
     StoreUrl,
+    command_group,
     moment,
     with_groups,
 )
 from counterseal.cli.project import load_keys, one_tenant, user_name, with_store
 from counterseal.cli.render import (
+    Parts,
     Progress,
     counted,
     fail,
@@ -47,7 +49,6 @@ from counterseal.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.text import Text
 
     from counterseal.audit import Event
@@ -67,11 +68,7 @@ _EVENT_STYLES: Final = {
     "path.escalate": "yellow",
 }
 
-app = typer.Typer(
-    help="Look at the audit log, export it, seal it, and verify it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Look at the audit log, export it, seal it, and verify it.")
 
 OneTenant = Annotated[
     str | None, Option("--tenant", metavar="T", help="One tenant.  [default: the only one]")
@@ -299,7 +296,7 @@ def forget(
 # Events as pages ---------------------------------------------------------------------------------
 
 
-def _event_pages(events: Sequence[tuple[str, Event]]) -> Iterator[RenderableType]:
+def _event_pages(events: Sequence[tuple[str, Event]]) -> Parts:
     """Yield events in a table for each call."""
     for caller, group in groupby((event for _, event in events), lambda event: event.caller):
         if caller.call_id:
@@ -320,7 +317,7 @@ def _event_pages(events: Sequence[tuple[str, Event]]) -> Iterator[RenderableType
 
 def _call_page(
     call_id: str, events: Sequence[tuple[str, Event]], captured: Mapping[str, Any]
-) -> Iterator[RenderableType]:
+) -> Parts:
     """Yield every event of a call, in the order in which they were recorded."""
     caller = next(event.caller for _, event in events if event.caller.call_id == call_id)
     days = {_time(event).date() for _, event in events}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -26,6 +26,7 @@ from counterseal.cli.project import (
     project_settings,
 )
 from counterseal.cli.render import (
+    Parts,
     can_show,
     fail,
     heading,
@@ -187,7 +188,7 @@ def _preview(runtime: Runtime, proposal: Proposal, principal: Principal, *, as_j
         "decisions": [timed.record() for timed in preview.decisions],
     }
 
-    def page() -> Iterator[RenderableType]:
+    def page() -> Parts:
         yield title_line(proposal.tool, "", principal)
         yield ""
         yield _timeline(preview.decisions)
@@ -210,7 +211,7 @@ def _preview(runtime: Runtime, proposal: Proposal, principal: Principal, *, as_j
 # Pages -------------------------------------------------------------------------------------------
 
 
-def _call_page(observation: Observation, principal: Principal) -> Iterator[RenderableType]:
+def _call_page(observation: Observation, principal: Principal) -> Parts:
     """Yield the gates' decisions, what the agent reads, and the code."""
     from counterseal.gates import GATES
     from counterseal.gates.base import TimedDecision

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterseal.canonical import thaw
-from counterseal.cli.render import counted, fields, heading, line, one_line, paragraph, safe, table
+from counterseal.cli.render import (
+    Parts,
+    counted,
+    fields,
+    heading,
+    line,
+    one_line,
+    paragraph,
+    safe,
+    table,
+)
 from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, Then
 from counterseal.contract.effects import EFFECTS, RISKS, Approval
 from counterseal.contract.invariants import DROP_STEP, Invariant, code_name
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.money import millionths, money_text
 from counterseal.contract.schemas import parameters
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _UNKNOWN = {
     OnUnknown.RETRY_SAME_KEY: "retried with the same key",
@@ -25,7 +32,7 @@ _UNKNOWN = {
 }
 
 
-def card(contract: Contract, *, place: str, others: Sequence[str] = ()) -> Iterator[RenderableType]:
+def card(contract: Contract, *, place: str, others: Sequence[str] = ()) -> Parts:
     """Yield the card. `place` is the contract's file and line, `others` its other versions."""
     affordance, life = contract.affordance, contract.identity.lifecycle
     described, usage = affordance.model_description.strip(), contract.usage.strip()
@@ -142,7 +149,7 @@ def _json(value: Mapping[str, Any] | None) -> str:
     return "" if value is None else json.dumps(thaw(value), ensure_ascii=False)
 
 
-def _schema(title: str, schema: Mapping[str, Any]) -> Iterator[RenderableType]:
+def _schema(title: str, schema: Mapping[str, Any]) -> Parts:
     rows = []
     for row in parameters(schema):
         description, bounds = one_line(row.description), one_line(row.bounds)
@@ -157,7 +164,7 @@ def _schema(title: str, schema: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield paragraph("nothing" if closed else "any object")
 
 
-def _injected(contract: Contract) -> Iterator[RenderableType]:
+def _injected(contract: Contract) -> Parts:
     params = [
         f"{param.key} (default {json.dumps(thaw(param.default), ensure_ascii=False)})"
         for param in contract.config_params

@@ -26,6 +26,7 @@ from counterseal.cli.project import (
     user_name,
 )
 from counterseal.cli.render import (
+    Parts,
     console,
     counted,
     fail,
@@ -226,7 +227,7 @@ def _print_findings(
         print()
 
 
-def _finding_page(finding: LockFinding) -> Iterator[RenderableType]:
+def _finding_page(finding: LockFinding) -> Parts:
     """Yield a tool's state and all changes; of a new tool everything that would be pinned."""
     state, pin, definition = finding.state.value, finding.pin, finding.definition
     title = heading(f"{finding.server} {finding.tool}")
@@ -251,7 +252,7 @@ def _finding_page(finding: LockFinding) -> Iterator[RenderableType]:
             yield _line(f'{place} reads like an instruction to a model: "{part}"', style="yellow")
 
 
-def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
+def _changes(before: Definition, after: Definition) -> Parts:
     from counterseal.contract.schema_diff import ChangeKind
     from counterseal.contract.sources.foreign_text import instructions_in
     from counterseal.contract.sources.mcp.definition import describe

@@ -6,18 +6,16 @@ the text of a real call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from typer import Argument
 
 from counterseal.cli.options import AsJson
-from counterseal.cli.render import fail, heading, paragraph, render, table
+from counterseal.cli.render import Parts, fail, heading, paragraph, render, table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from counterseal.codes import Response
 
 OTHER_RULES = {
@@ -123,7 +121,7 @@ def _explain_code(response: Response, *, as_json: bool) -> None:
         errors=() if meaning.error is None else (FieldError(*meaning.error),),
     ).for_model()
 
-    def page() -> Iterator[RenderableType]:
+    def page() -> Parts:
         yield f"{response.code}  {response.status}"
         yield heading("Cause")
         yield paragraph(meaning.cause)

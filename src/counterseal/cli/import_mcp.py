@@ -28,6 +28,7 @@ from counterseal.cli.project import (
     user_name,
 )
 from counterseal.cli.render import (
+    Parts,
     check_overwrite,
     counted,
     fail,
@@ -41,8 +42,6 @@ from counterseal.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from counterseal.config import Settings
     from counterseal.contract.sources.mcp.definition import Definition
 
@@ -214,7 +213,7 @@ def _print(
         "next": steps,
     }
 
-    def page() -> Iterator[RenderableType]:
+    def page() -> Parts:
         yield from _proposals(listing, tools)
         verb = "would be written" if dry_run else "written"
         count = counted(len(tools), "tool")
@@ -258,7 +257,7 @@ def _tool_record(definition: Definition) -> dict[str, Any]:
     }
 
 
-def _proposals(listing: Listing, tools: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
+def _proposals(listing: Listing, tools: Sequence[dict[str, Any]]) -> Parts:
     """Yield the proposed effects, and the tools that are suspicious or unusable."""
     from counterseal.contract.sources.foreign_text import visible
     from counterseal.contract.sources.mcp.definition import instructions

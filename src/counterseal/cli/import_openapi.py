@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from counterseal.cli import import_mcp
 from counterseal.cli.options import AsJson
 from counterseal.cli.render import (
+    Parts,
     Progress,
     check_overwrite,
     counted,
@@ -31,8 +32,6 @@ from counterseal.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from counterseal.contract.sources.openapi import Imported, ImportedTool, LeftOut
 
 
@@ -110,7 +109,7 @@ def openapi(
         "next": steps,
     }
 
-    def page() -> Iterator[RenderableType]:
+    def page() -> Parts:
         yield from _tools_page(tools, left_out)
         if not tools:
             yield f"\n{imported.title}: no contract could be written."
@@ -155,9 +154,7 @@ def _texts(
     return texts
 
 
-def _tools_page(
-    tools: Sequence[ImportedTool], left_out: Sequence[LeftOut]
-) -> Iterator[RenderableType]:
+def _tools_page(tools: Sequence[ImportedTool], left_out: Sequence[LeftOut]) -> Parts:
     rows = [
         (tool.name, tool.data["effect"], f"{tool.method} {tool.path}", str(len(tool.reviews)))
         for tool in tools

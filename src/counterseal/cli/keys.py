@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 from counterseal.cli.options import (
@@ -18,6 +17,7 @@ from counterseal.cli.options import (
     Expires,
     KeysFolder,
     StoreUrl,
+    command_group,
     expiry,
     with_groups,
 )
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 
 PURPOSES = ("audit", "approval", "vault", "session")
 
-app = typer.Typer(
-    help="Create signing and sealing keys, and issue API keys for clients of the gateway.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+app = command_group(
+    "Create signing and sealing keys, and issue API keys for clients of the gateway."
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,11 +10,9 @@ from typer import Option
 
 from counterseal.cli.options import AllTenants, AsJson, StoreUrl
 from counterseal.cli.project import with_store
-from counterseal.cli.render import fail, heading, note, one_line, render, table
+from counterseal.cli.render import Parts, fail, heading, note, one_line, render, table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from counterseal.storage import Store
     from counterseal.views.metrics import MetricRow
 
@@ -61,7 +59,7 @@ def metrics(
     if not by_tenant and not as_json:
         note("The store has no calls yet.")
 
-    def page() -> Iterator[RenderableType]:
+    def page() -> Parts:
         for name, values in by_tenant:
             rows = []
             for one in values:

@@ -11,6 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
 
+import typer
 from typer import Option
 
 from counterseal.cli.render import fail
@@ -69,6 +70,11 @@ Expires = Annotated[
 _MAX_DAYS: Final = 3650
 _AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def command_group(text: str) -> typer.Typer:
+    """Return an app for a group of commands. Plain help starts faster than Rich's."""
+    return typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:

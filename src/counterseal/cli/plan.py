@@ -24,6 +24,7 @@ from counterseal.cli.project import (
     project_settings,
 )
 from counterseal.cli.render import (
+    Parts,
     can_show,
     counted,
     fail,
@@ -37,8 +38,6 @@ from counterseal.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from counterseal.plans import Plan, PlannedStep
     from counterseal.proposal import Principal
 
@@ -120,7 +119,7 @@ def _read(file: Path) -> tuple[list[Any], str | None]:
 # The page ----------------------------------------------------------------------------------------
 
 
-def _page(checked: Plan, file: Path, principal: Principal) -> Iterator[RenderableType]:
+def _page(checked: Plan, file: Path, principal: Principal) -> Parts:
     from counterseal.plans import changes
 
     yield title_line(str(file), "", principal)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AsJson
+from counterseal.cli.options import AsJson, command_group
 from counterseal.cli.project import declared_tools, project_settings_if_any
 from counterseal.cli.render import counted, fail, note, one_line, render, safe
 
@@ -18,11 +18,7 @@ if TYPE_CHECKING:
     from counterseal.policy import Policy, PolicyError, PolicyRule
     from counterseal.policy.policy_tests import CaseResult, PolicyTestReport
 
-app = typer.Typer(
-    help="Show and test the rules that decide about calls.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Show and test the rules that decide about calls.")
 
 Paths = Annotated[
     list[Path] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -13,6 +13,7 @@ from typer import Argument, Option
 from counterseal.cli.options import AsJson, AsTenant, By, StoreUrl, with_groups
 from counterseal.cli.project import open_project, project_settings, user_name
 from counterseal.cli.render import (
+    Parts,
     Progress,
     fail,
     fields,
@@ -25,8 +26,6 @@ from counterseal.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from counterseal.config import Settings
     from counterseal.ledger.records import DueKind
     from counterseal.operations.attention import NeedsAttention
@@ -157,7 +156,7 @@ def list_attention(
 
     rows = _with_runtime(project_settings(), store, listed)
 
-    def page() -> Iterator[RenderableType]:
+    def page() -> Parts:
         if not rows:
             yield "Nothing needs attention."
         for name, row in rows:

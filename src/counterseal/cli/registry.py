@@ -7,13 +7,13 @@ contracts can't all be read can still be stopped.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AllTenants, AsJson, StoreUrl, Yes, with_groups
+from counterseal.cli.options import AllTenants, AsJson, StoreUrl, Yes, command_group, with_groups
 from counterseal.cli.project import (
     Change,
     declared_tools,
@@ -21,18 +21,12 @@ from counterseal.cli.project import (
     project_settings,
     with_store,
 )
-from counterseal.cli.render import fail, note, one_line, render, table
+from counterseal.cli.render import Parts, fail, note, one_line, render, table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from counterseal.registry import Kill, RegistryChange
 
-app = typer.Typer(
-    help="List tools; stop, restore, enable or disable them; accept lower risk classes.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("List tools; stop, restore, enable or disable them; accept lower risk classes.")
 
 Tool = Annotated[str, Argument(metavar="TOOL", help="A tool's name.")]
 Version = Annotated[
@@ -48,7 +42,7 @@ def list_tools(store: StoreUrl = None, as_json: AsJson = False) -> None:
     """List tools with their status, and where operators changed what the code declares."""
     registry = load_registry(store, declared_tools(project_settings()))
 
-    def page() -> Iterator[RenderableType]:
+    def page() -> Parts:
         rows = [
             (row["tool"], row["version"], row["status"], "\n".join(map(_drift, row["drift"])))
             for row in registry.export()["records"]

@@ -16,7 +16,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TextIO
@@ -45,6 +45,8 @@ _UNSAFE: Final = re.compile(
     r"\U000e0000-\U000e007f\ud800-\udfff]"
 )
 
+Parts = Iterator["RenderableType"]
+"""What a page is made of."""
 Page = Callable[[], "Iterable[RenderableType]"]
 """Builds what a person reads: plain strings are printed as they are, Rich objects are laid out."""
 

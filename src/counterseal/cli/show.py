@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from counterseal.cli.project import contracts_at
-from counterseal.cli.render import counted, fail, note, one_line, print_json, render, table
+from counterseal.cli.render import Parts, counted, fail, note, one_line, print_json, render, table
 
 if TYPE_CHECKING:
     from packaging.version import Version
-    from rich.console import RenderableType
 
     from counterseal.config import Discovered
     from counterseal.contract.model import Contract
@@ -165,7 +164,7 @@ def _list_tools(contracts: Sequence[Discovered], *, as_json: bool) -> None:
         for item, contract in read
     ]
 
-    def page() -> Iterator[RenderableType]:
+    def page() -> Parts:
         cells = []
         for row in rows:
             sentence, stop, _ = one_line(row["description"]).partition(". ")

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AllTenants, AsJson, Expires, StoreUrl, expiry, with_groups
+from counterseal.cli.options import (
+    AllTenants,
+    AsJson,
+    Expires,
+    StoreUrl,
+    command_group,
+    expiry,
+    with_groups,
+)
 from counterseal.cli.project import Change, load_registry, require_packages
 from counterseal.cli.render import fail, note, one_line, render, table
 
@@ -21,11 +29,7 @@ if TYPE_CHECKING:
     from counterseal.accounts import Accounts
     from counterseal.registry.identities import User
 
-app = typer.Typer(
-    help="Manage people who sign in to the console, and what they may do.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = command_group("Manage people who sign in to the console, and what they may do.")
 
 T = TypeVar("T")
 
