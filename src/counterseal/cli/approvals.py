@@ -11,7 +11,7 @@ import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer import Argument, Option
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from counterseal.approvals.packet import Packet
     from counterseal.approvals.terms import Voter
     from counterseal.config import Settings
+    from counterseal.config.tables import ApproverTable
     from counterseal.ledger.records import Held
     from counterseal.runtime import Runtime
     from counterseal.views.approvals import ApprovalRow
@@ -217,20 +218,21 @@ def approve(
     of the request's id.
     """
     settings = project_settings()
-    person = _approver(settings, who)
+    name, table = _approver(settings, who)
     comments = {"comment": comment, "justification": justification}
     with opened_project(settings, store, approval_id, as_json=as_json) as project:
-        held = project.find(approval_id, tenant, person.tenants)
+        held = project.find(approval_id, tenant, table.tenants)
+        voter = _voter(name, table, held.tenant)
         packet = project.packet(held)
         _show_before_vote(project, packet, quiet=as_json and (yes or confirm is not None))
-        _check_vote(project, packet, person, "approve", comments)
+        _check_vote(project, packet, voter, "approve", comments)
         if not project.has_approval_key:
             note(_UNSIGNED)
         if packet.risk == "CRITICAL_MUTATION":
             _confirm_critical(packet, yes=yes, confirm=confirm)
         elif not yes and confirm is None:
             typer.confirm("Approve?", abort=True, err=True)
-        _vote(project, held, person, "approve", comments, as_json=as_json)
+        _vote(project, held, voter, "approve", comments, as_json=as_json)
 
 
 @app.command("reject", epilog=EXIT_CODES)
@@ -249,20 +251,21 @@ def reject(
     if not reason.strip():
         fail("--reason must not be empty.", "Say why not: the agent plans its next step with it.")
     settings = project_settings()
-    person = _approver(settings, who)
+    name, table = _approver(settings, who)
     comments = {"comment": reason}
     with opened_project(settings, store, approval_id, as_json=as_json) as project:
-        held = project.find(approval_id, tenant, person.tenants)
+        held = project.find(approval_id, tenant, table.tenants)
+        voter = _voter(name, table, held.tenant)
         try:
             packet = project.packet(held)
         except ApprovalError as error:  # does not prevent a rejection
             note(f"The request can't be shown here: {one_line(str(error))}")
         else:
             _show_before_vote(project, packet, quiet=as_json and yes)
-            _check_vote(project, packet, person, "reject", comments)
+            _check_vote(project, packet, voter, "reject", comments)
         if not yes:
             typer.confirm("Reject?", abort=True, err=True)
-        _vote(project, held, person, "reject", comments, as_json=as_json)
+        _vote(project, held, voter, "reject", comments, as_json=as_json)
 
 
 def _confirm_critical(packet: Packet, *, yes: bool, confirm: str | None) -> None:
@@ -283,13 +286,13 @@ def _confirm_critical(packet: Packet, *, yes: bool, confirm: str | None) -> None
 
 
 def _check_vote(
-    project: OpenedProject, packet: Packet, person: Approver, choice: str, comments: dict[str, str]
+    project: OpenedProject, packet: Packet, voter: Voter, choice: str, comments: dict[str, str]
 ) -> None:
     """Raise ApprovalError if the vote would be refused, before the person confirms it."""
     from counterseal.approvals.terms import Choice, Objection, cast
     from counterseal.operations.approver import ApprovalError
 
-    voter, now = person.voter(packet.tenant), project.runtime.clock()
+    now = project.runtime.clock()
     vote = cast(packet.demand, packet.pending, voter, Choice(choice), now=now, **comments)
     if isinstance(vote, Objection):
         raise ApprovalError(vote.value, vote.text_for(packet.demand, packet.votes))
@@ -298,18 +301,18 @@ def _check_vote(
 def _vote(
     project: OpenedProject,
     held: Held,
-    person: Approver,
+    voter: Voter,
     decision: str,
     comments: dict[str, str],
     *,
     as_json: bool,
 ) -> None:
     """Record the vote, and print the request's new state."""
-    voter, approvals = person.voter(held.tenant), project.runtime.approvals
+    approvals = project.runtime.approvals
     after = project.run(approvals.decide(held.approval_id, voter, decision, **comments))
     record: dict[str, Any] = {
         "decision": decision,
-        "approver": person.name,
+        "approver": voter.user,
         "approval_id": held.approval_id,
         "status": "rejected" if after is None else after.status,
     }
@@ -359,8 +362,8 @@ class OpenedProject:
 
     def voters(self, tenant: str) -> list[Voter]:
         """Return the approvers in the configuration file who may vote in a tenant."""
-        people = _approvers(self._settings)
-        return [one.voter(tenant) for one in people if one.tenants is None or tenant in one.tenants]
+        people = self._settings.approvers.items()
+        return [_voter(name, table, tenant) for name, table in people if table.sees(tenant)]
 
     def packet(self, held: Held) -> Packet:
         return self.run(self.runtime.approvals.get(held.tenant, held.approval_id))
@@ -400,41 +403,30 @@ def opened_project(
         fail(one_line(str(error)), code=1)
 
 
-class Approver(NamedTuple):
-    """A person in `[approvers]` of the configuration file. `tenants` None means all tenants."""
-
-    name: str
-    roles: Sequence[str]
-    tenants: Sequence[str] | None
-
-    def voter(self, tenant: str) -> Voter:
-        from counterseal.approvals.terms import Voter
-
-        return Voter(user=self.name, tenant=tenant, roles=frozenset(self.roles))
-
-
-def _approver(settings: Settings, given: str | None) -> Approver:
+def _approver(settings: Settings, given: str | None) -> tuple[str, ApproverTable]:
     """Return the named approver, else the user at the terminal. The file must declare them."""
     from counterseal.proposal import folded
 
-    name = given or user_name("--as")
-    declared = {folded(one.name): one for one in _approvers(settings)}
-    if folded(name) not in declared:
-        bare = name.replace("-", "").replace("_", "").isalnum() and name.isascii()
-        key = name if bare else f'"{name}"'
-        who = f"{name!r}" if given else f"Your user name {name!r}"
-        otherwise = "" if given else ", or name the approver with --as NAME"
-        names = ", ".join(sorted(settings.approvers))
-        others = f" Declared approvers: {names}." if names else ""
-        fail(
-            one_line(f"{who} is not an approver in {settings.file.name}."),
-            one_line(f"Write [approvers.{key}] with roles = [] into it{otherwise}.{others}"),
-        )
-    return declared[folded(name)]
+    wanted = given or user_name("--as")
+    for name, table in settings.approvers.items():
+        if folded(name) == folded(wanted):
+            return name, table
+    bare = wanted.replace("-", "").replace("_", "").isalnum() and wanted.isascii()
+    key = wanted if bare else f'"{wanted}"'
+    who = f"{wanted!r}" if given else f"Your user name {wanted!r}"
+    otherwise = "" if given else ", or name the approver with --as NAME"
+    names = ", ".join(sorted(settings.approvers))
+    others = f" Declared approvers: {names}." if names else ""
+    return fail(
+        one_line(f"{who} is not an approver in {settings.file.name}."),
+        one_line(f"Write [approvers.{key}] with roles = [] into it{otherwise}.{others}"),
+    )
 
 
-def _approvers(settings: Settings) -> list[Approver]:
-    return [Approver(name, one.roles, one.tenants) for name, one in settings.approvers.items()]
+def _voter(name: str, table: ApproverTable, tenant: str) -> Voter:
+    from counterseal.approvals.terms import Voter
+
+    return Voter(user=name, tenant=tenant, roles=frozenset(table.roles))
 
 
 # Rows and pages ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from ipaddress import ip_network
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, model_validator
@@ -40,6 +40,16 @@ class Table(BaseModel):
     """A table of the file: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for fault in self._faults():
+            raise ValueError(fault)
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        """Yield what is wrong with the values together, each fault after its field's name."""
+        return iter(())
 
 
 # What the project has ----------------------------------------------------------------------------
@@ -121,13 +131,11 @@ class GrantTable(Table):
     expires_at: Annotated[datetime, Field(strict=True)] | None = None
     tenant: TenantName | None = None
 
-    @model_validator(mode="after")
-    def _check(self) -> GrantTable:
+    def _faults(self) -> Iterator[str]:
         try:
             self.grant()
         except GrantError as error:
-            raise ValueError(str(error)) from None
-        return self
+            yield str(error)
 
     def grant(self) -> Grant:
         return Grant(**dict(self))
@@ -170,10 +178,11 @@ class BudgetsTable(Table):
     ask: StrictBool = False
     """Whether a call beyond the budget may be approved by a person."""
 
-    @model_validator(mode="after")
-    def _check(self) -> BudgetsTable:
-        self.budgets()
-        return self
+    def _faults(self) -> Iterator[str]:
+        try:
+            self.budgets()
+        except ValueError as error:
+            yield str(error)
 
     def budgets(self) -> Budgets:
         return Budgets(**dict(self))
@@ -197,17 +206,15 @@ class NotificationsTable(Table):
     console: Name | None = None
     """URL of the console: the start of links in notifications."""
 
-    @model_validator(mode="after")
-    def _check(self) -> NotificationsTable:
+    def _faults(self) -> Iterator[str]:
         for name in ("webhook", "console"):
             url = getattr(self, name)
             if url is not None and (fault := url_fault(url)):
-                raise ValueError(f"{name}: {fault}")
+                yield f"{name}: {fault}"
         if self.webhook is not None and self.secret is None:
-            raise ValueError("secret: a webhook is signed; name the secret to sign with")
+            yield "secret: a webhook is signed; name the secret to sign with"
         if self.webhook is None and (self.secret or self.console):
-            raise ValueError("webhook: missing; without it no notifications are sent")
-        return self
+            yield "webhook: missing; without it no notifications are sent"
 
 
 # [upstreams.NAME] --------------------------------------------------------------------------------
@@ -275,12 +282,6 @@ class UpstreamTable(Table):
             form = '["program", "argument"]'
             raise ValueError(f"command: must be one list of program and arguments: {form}")
         return given
-
-    @model_validator(mode="after")
-    def _check(self) -> UpstreamTable:
-        for fault in self._faults():
-            raise ValueError(fault)
-        return self
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -419,12 +420,6 @@ class OAuthTable(Table):
     required_scopes: tuple[Name, ...] = ()
     claims: ClaimsTable = ClaimsTable()
 
-    @model_validator(mode="after")
-    def _check(self) -> OAuthTable:
-        for fault in self._faults():
-            raise ValueError(fault)
-        return self
-
     def _faults(self) -> Iterator[str]:
         for name in ("issuer", "jwks_url"):
             url = getattr(self, name)
@@ -471,12 +466,6 @@ class GatewayTable(Table):
     lock: Name = "counterseal.lock"
     """The file of accepted definitions, relative to the configuration file."""
     oauth: OAuthTable | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> GatewayTable:
-        for fault in self._faults():
-            raise ValueError(fault)
-        return self
 
     def _faults(self) -> Iterator[str]:
         if not _HOST.fullmatch(self.host) and literal(self.host) is None:

@@ -313,7 +313,9 @@ class CompiledPolicy:
         needed = _needed(self._live)
         self.names = frozenset(needed) - {"contract"}
         """The facts that a call may have to provide. Without any, all calls are decided alike."""
-        self.state_keys = _state_keys(needed)
+        keys, run = needed.get("state", frozenset()), needed.get("run", frozenset())
+        whole = keys is None or run is None or "state" in run
+        self.state_keys = frozenset({"*"}) if whole else keys or frozenset()
         """The keys of run state that the rules read; `*` for all of them."""
         self.currencies = frozenset(
             name for one in self._live for name in currencies(one.rule.when.text)
@@ -411,12 +413,6 @@ def _needed(rules: Iterable[_Live]) -> Uses:
         if not one.settled:
             merge(needed, uses(one.rule.when.text))
     return needed
-
-
-def _state_keys(needed: Uses) -> frozenset[str]:
-    keys, run = needed.get("state", frozenset()), needed.get("run", frozenset())
-    whole = keys is None or run is None or "state" in run
-    return frozenset({"*"}) if whole else keys or frozenset()
 
 
 def _caller(facts: Facts, fields: Sequence[str]) -> tuple[Any, ...]:

@@ -224,7 +224,22 @@ async def _output(runtime: Runtime, entry: Entry) -> Any:
 
 async def _finish_reversal(runtime: Runtime, work: Due, entry: Entry, answer: Observation) -> str:
     if answer.ok:
-        repeated = stored(_reversed(runtime, entry, answer))
+        # From now on, a repeated call is told that it took effect, and was reversed.
+        original = from_stored(entry.observation or {})
+        observation = refusal(
+            Code.STALE_STATE,
+            tool=entry.tool,
+            version=entry.version,
+            contract=runtime.registry.get(entry.tool, entry.version).contract,
+            call_id=entry.call_id,
+            timestamp=runtime.clock(),
+            reason="This call took effect, and was reversed afterwards.",
+            trace_id=original.trace_id,
+            attempt=original.attempt,
+        )
+        data = {"compensated": True, "compensation_call_id": answer.call_id}
+        hint = original.verification._replace(required=True)
+        repeated = stored(observation._replace(data=data, verification=hint))
         done = _reversal_event(runtime, work, EventType.COMPENSATED, {"by": answer.call_id})
         return await _finish(runtime, work, "compensated", compensated=repeated, events=(done,))
     if answer.code is Code.CONFIRMATION_MISSING and answer.approval_id and not answer.replan:
@@ -234,25 +249,6 @@ async def _finish_reversal(runtime: Runtime, work: Due, entry: Entry, answer: Ob
         return await _later(runtime, work, answer.retry_after or 0.0)
     reason = f"the reversal ended with {answer.code.value}"
     return await _not_reversed(runtime, work, reason, call_id=answer.call_id)
-
-
-def _reversed(runtime: Runtime, entry: Entry, answer: Observation) -> Observation:
-    """Return the answer to a repeated call from now on: it took effect, and was reversed."""
-    original = from_stored(entry.observation or {})
-    observation = refusal(
-        Code.STALE_STATE,
-        tool=entry.tool,
-        version=entry.version,
-        contract=runtime.registry.get(entry.tool, entry.version).contract,
-        call_id=entry.call_id,
-        timestamp=runtime.clock(),
-        reason="This call took effect, and was reversed afterwards.",
-        trace_id=original.trace_id,
-        attempt=original.attempt,
-    )
-    data = {"compensated": True, "compensation_call_id": answer.call_id}
-    hint = original.verification._replace(required=True)
-    return observation._replace(data=data, verification=hint)
 
 
 async def _not_reversed(runtime: Runtime, work: Due, reason: str, **more: str) -> str:

@@ -93,7 +93,34 @@ class RegistryChange(NamedTuple):
         op = Op(what["op"])
         moment = datetime.fromisoformat(what["at"])
         change = cls(number, op, what["reason"], what["by"], moment, freeze(without_hashes(what)))
-        return _parsed(change, what)
+        about: Any = {"by": change.by, "at": moment, "reason": change.reason}
+        match op:
+            case Op.KILL:
+                effect = None if what["effect"] is None else known_effect(what["effect"])
+                about |= {"tool": what["tool"], "effect": effect, "tenant": what.get("tenant")}
+                kill = Kill(id=f"kill_{number}", **about)
+                return change._replace(tool=kill.tool, kill=kill)
+            case Op.RESTORE:
+                return change._replace(restored_kill=what["kill"])
+            case Op.GRANT | Op.REVOKE:
+                grant = Grant(**_with_moments(what["grant"], "expires_at"))
+                without = frozenset(what["without"]) if op is Op.GRANT else frozenset()
+                return change._replace(tool=grant.tool, grant=grant, without=without)
+            case Op.KEY:
+                try:
+                    check_tenant("tenant", what["key"]["tenant"])
+                except ValueError:
+                    return change  # issued before such names were refused: the key is not in force
+                return change._replace(credential=Credential.of(what["key"], **about))
+            case Op.UNKEY:
+                return change._replace(revoked_key=what["key_id"])
+            case Op.USER:
+                return change._replace(user=User.of(what["user"], **about), user_change=what["did"])
+            case Op.UNUSER:
+                return change._replace(removed_user=what["name"])
+            case _:
+                change = change._replace(tool=what["tool"], version=what["version"])
+                return _of_record(change, what)
 
     @classmethod
     def stored(cls, number: int, what: Mapping[str, Any]) -> RegistryChange:
@@ -125,38 +152,6 @@ class RegistryChange(NamedTuple):
 
     def export(self) -> dict[str, Any]:
         return {"number": self.number, **thaw(self.what)}
-
-
-def _parsed(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    """Return the change with the fields of its kind. Raises as `RegistryChange.of` does."""
-    about: Any = {"by": change.by, "at": change.at, "reason": change.reason}
-    match change.op:
-        case Op.KILL:
-            effect = None if what["effect"] is None else known_effect(what["effect"])
-            about |= {"tool": what["tool"], "effect": effect, "tenant": what.get("tenant")}
-            kill = Kill(id=f"kill_{change.number}", **about)
-            return change._replace(tool=kill.tool, kill=kill)
-        case Op.RESTORE:
-            return change._replace(restored_kill=what["kill"])
-        case Op.GRANT | Op.REVOKE:
-            grant = Grant(**_with_moments(what["grant"], "expires_at"))
-            without = frozenset(what["without"]) if change.op is Op.GRANT else frozenset()
-            return change._replace(tool=grant.tool, grant=grant, without=without)
-        case Op.KEY:
-            try:
-                check_tenant("tenant", what["key"]["tenant"])
-            except ValueError:
-                return change  # issued before such names were refused: the key is not in force
-            return change._replace(credential=Credential.of(what["key"], **about))
-        case Op.UNKEY:
-            return change._replace(revoked_key=what["key_id"])
-        case Op.USER:
-            return change._replace(user=User.of(what["user"], **about), user_change=what["did"])
-        case Op.UNUSER:
-            return change._replace(removed_user=what["name"])
-        case _:
-            change = change._replace(tool=what["tool"], version=what["version"])
-            return _of_record(change, what)
 
 
 def _of_record(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
