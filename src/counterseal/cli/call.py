@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AsAgent, AsJson, AsTenant, AsUser
+from counterseal.cli.options import AsJson, with_groups
 from counterseal.cli.project import (
     HELD,
     REFUSED,
-    fail_without_agent,
-    log_tool_failures,
+    Acting,
+    in_runtime,
     open_project,
-    principal_for,
     project_settings,
 )
 from counterseal.cli.render import (
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from counterseal.call.call import Preview
     from counterseal.execution.attempt import Progress as ToolProgress
     from counterseal.gates.base import TimedDecision
     from counterseal.observation import Observation
@@ -59,14 +57,14 @@ _MARKS: Final = {
 """By verdict: the mark, its ASCII substitute, and the style of both."""
 
 
+@with_groups
 def call(
     tool: Annotated[str, Argument(metavar="TOOL", help="A tool's name.")],
     arguments: Annotated[
         str, Argument(metavar="ARGUMENTS", help="JSON; @FILE reads a file, - reads stdin.")
     ] = "{}",
-    agent: AsAgent = None,
-    tenant: AsTenant = None,
-    user: AsUser = None,
+    *,
+    caller: Acting,
     scopes: Annotated[
         list[str] | None,
         Option(
@@ -98,14 +96,11 @@ def call(
     in the [store], or forgotten if there is none. Exits with 1 if the call is refused or fails, and
     with 3 if a person has to approve it.
     """
-    settings = project_settings()
-    if agent is None:
-        fail_without_agent(settings)
     from counterseal.config import pinned_contracts
     from counterseal.proposal import Proposal
 
-    overrides = {"tenant": tenant, "user": user, "roles": roles, "scopes": scopes}
-    principal = principal_for(settings, agent, overrides)
+    settings = project_settings()
+    principal = caller.principal(settings, roles=roles, scopes=scopes)
     proposal = Proposal(tool=tool, arguments=_read(arguments), run_id=run, key=key)
     runtime = open_project(settings)
     if plan:
@@ -141,34 +136,22 @@ def _call(
     *,
     as_json: bool,
 ) -> None:
-    import asyncio
-
     def show(progress: ToolProgress) -> None:
         total = "" if progress.total is None else f" of {progress.total:g}"
         note(one_line(f"{progress.done:g}{total} {progress.message}"))
 
-    async def submit() -> Observation:
-        async with runtime:
-            return await runtime.submit(proposal, principal, timeout=timeout, progress=show)
-
-    with log_tool_failures():
-        observation = asyncio.run(submit())
+    observation = in_runtime(
+        runtime, lambda one: one.submit(proposal, principal, timeout=timeout, progress=show)
+    )
     render(observation.record(), lambda: _call_page(observation, principal), as_json=as_json)
     if not observation.ok:
         raise typer.Exit(HELD if observation.code == "CONFIRMATION_MISSING" else REFUSED)
 
 
 def _preview(runtime: Runtime, proposal: Proposal, principal: Principal, *, as_json: bool) -> None:
-    import asyncio
-
     from counterseal.canonical import thaw
 
-    async def ask_gates() -> Preview:
-        async with runtime:
-            return await runtime.preview(proposal, principal)
-
-    with log_tool_failures():
-        preview = asyncio.run(ask_gates())
+    preview = in_runtime(runtime, lambda opened: opened.preview(proposal, principal))
     held = preview.verdict == "require_approval"
     needed = max([1, *(one.decision.approvers or 0 for one in preview.decisions)]) if held else 0
     outlook = "would execute"

@@ -41,13 +41,9 @@ AllTenants = Annotated[
     str | None, Option("--tenant", metavar="T", help="One tenant.  [default: all]")
 ]
 
-AsAgent = Annotated[str | None, Option("--as", metavar="AGENT", help="The agent to act as.")]
 AsTenant = Annotated[
     str | None,
     Option("--tenant", metavar="T", help="Tenant to act as, instead of the agent's own."),
-]
-AsUser = Annotated[
-    str | None, Option("--user", metavar="U", help="User to act as, instead of the agent's own.")
 ]
 
 Reason = Annotated[

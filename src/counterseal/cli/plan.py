@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AsAgent, AsJson, AsTenant, AsUser
+from counterseal.cli.options import AsJson, with_groups
 from counterseal.cli.project import (
     REFUSED,
-    fail_without_agent,
-    log_tool_failures,
+    Acting,
+    in_runtime,
     open_project,
-    principal_for,
     project_settings,
 )
 from counterseal.cli.render import (
@@ -40,6 +39,7 @@ from counterseal.cli.render import (
 if TYPE_CHECKING:
     from counterseal.plans import Plan, PlannedStep
     from counterseal.proposal import Principal
+    from counterseal.runtime import Runtime
 
 _STYLES = {"keep": "green", "correct": "green", "hold": "yellow", "drop": "dim", "reject": "red"}
 _COUNTED = {"correct": "corrected", "hold": "held", "drop": "dropped", "reject": "rejected"}
@@ -47,11 +47,11 @@ _MAX_VALUE = 40
 _KEYS = ("steps", "objective")
 
 
+@with_groups
 def plan(
     file: Annotated[Path, Argument(metavar="FILE", help="The steps, as YAML or JSON.")],
-    agent: AsAgent = None,
-    tenant: AsTenant = None,
-    user: AsUser = None,
+    *,
+    caller: Acting,
     run: Annotated[str | None, Option(metavar="RUN", help="The run of the plan.")] = None,
     objective: Annotated[
         str | None, Option(metavar="TEXT", help="Of the run, instead of the file's.")
@@ -64,26 +64,19 @@ def plan(
     `objective`. Tools, grants, policy and plan rules come from counterseal.toml. Nothing is
     executed; corrections and dropped steps are recorded. Exits with 1 if the plan is rejected.
     """
-    import asyncio
-
     from counterseal.runs import RunError
 
     settings = project_settings()
-    if agent is None:
-        fail_without_agent(settings)
-    principal = principal_for(settings, agent, {"tenant": tenant, "user": user})
+    principal = caller.principal(settings)
     steps, in_file = _read(file)
     runtime = open_project(settings)
 
-    async def check() -> Plan:
-        async with runtime:
-            goal = in_file if objective is None else objective
-            opened = await runtime.run(principal, run, objective=goal)
-            return await opened.plan(steps)
+    async def check(opened: Runtime) -> Plan:
+        goal = in_file if objective is None else objective
+        return await (await opened.run(principal, run, objective=goal)).plan(steps)
 
     try:
-        with log_tool_failures():
-            checked = asyncio.run(check())
+        checked = in_runtime(runtime, check)
     except RunError as error:
         fail(str(error))
     render(checked.record(), lambda: _page(checked, file, principal), as_json=as_json)

@@ -15,11 +15,12 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import typer
+from typer import Option
 
-from counterseal.cli.options import STORE_VARIABLE, AsJson, By, Reason, StoreUrl
+from counterseal.cli.options import STORE_VARIABLE, AsJson, AsTenant, By, Reason, StoreUrl
 from counterseal.cli.render import Progress, counted, fail, note, one_line, render
 
 if TYPE_CHECKING:
@@ -419,11 +420,28 @@ async def _list(upstream: Upstream) -> Listing:
 # Agents ------------------------------------------------------------------------------------------
 
 
-def fail_without_agent(settings: Settings) -> NoReturn:
-    """End a command that needs `--as`, naming the agents that have grants."""
-    agents = sorted({grant.agent for grant in settings.grants})
-    known = f"Agents with grants: {', '.join(agents)}." if agents else "No agent has a grant yet."
-    fail("The calling agent is missing. Give it with --as AGENT.", known)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acting:
+    """The options of commands that act as an agent."""
+
+    agent: Annotated[str | None, Option("--as", metavar="AGENT", help="The agent to act as.")] = (
+        None
+    )
+    tenant: AsTenant = None
+    user: Annotated[
+        str | None,
+        Option("--user", metavar="U", help="User to act as, instead of the agent's own."),
+    ] = None
+
+    def principal(self, settings: Settings, **more: list[str] | None) -> Principal:
+        """Return the agent's principal, with the given values instead of its own."""
+        if self.agent is None:
+            agents = sorted({grant.agent for grant in settings.grants})
+            known = f"Agents with grants: {', '.join(agents)}." if agents else ""
+            missing = "The calling agent is missing. Give it with --as AGENT."
+            fail(missing, known or "No agent has a grant yet.")
+        given = {"tenant": self.tenant, "user": self.user, **more}
+        return principal_for(settings, self.agent, given)
 
 
 def principal_for(
@@ -460,18 +478,22 @@ def _fail_without_tenant(settings: Settings, agent: str, write: str) -> NoReturn
     fail(f"There is no agent {agent!r} in {file}.", f"{hint}{listed}{fix}")
 
 
-# Failures of tools -------------------------------------------------------------------------------
+def in_runtime(runtime: Runtime, work: Callable[[Runtime], Awaitable[T]]) -> T:
+    """Open the runtime, do the work, close it, and return the result.
 
-
-@contextmanager
-def log_tool_failures() -> Iterator[None]:
-    """Print on stderr what tools raise. Agents never see it; a person who tries a call needs it."""
+    What tools raise is printed on stderr. Agents never see it; a person who tries a call needs it.
+    """
+    import asyncio
     import logging
+
+    async def run() -> T:
+        async with runtime:
+            return await work(runtime)
 
     log = logging.getLogger("counterseal")
     log.addFilter(_print_failure)
     try:
-        yield
+        return asyncio.run(run())
     finally:
         log.removeFilter(_print_failure)
 
