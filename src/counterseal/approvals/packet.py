@@ -206,6 +206,9 @@ def make_packet(
     """
     shown, state = _clean(arguments, redact), _clean(before, redact)
     expected = _clean(_expected(contract, arguments) if after is None else after, redact)
+    known = state is not None and expected is not None
+    changed = differences(expected, state) if known else ()
+    changes = tuple(ExpectedChange(place, now, then) for place, then, now in changed)
     about.setdefault("risk", contract.risk_floor.value)
     about.setdefault("expires_at", about["created_at"] + demand.expires_after)
     return Packet(
@@ -220,7 +223,7 @@ def make_packet(
         config=_clean(config or {}, redact),
         before=state,
         after=expected,
-        changes=tuple(_changes(state, expected)),
+        changes=changes,
         demand=demand,
         compensation_tool=contract.transactional.compensation_tool,
         reversibility=_reversibility(contract),
@@ -345,15 +348,6 @@ def _expected(contract: Contract, arguments: Mapping[str, Any]) -> dict[str, Any
             except TemplateError:
                 continue
         return known or None
-
-
-def _changes(
-    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-) -> Iterator[ExpectedChange]:
-    if after is None or before is None:
-        return
-    for place, expected, current in differences(after, before):
-        yield ExpectedChange(place, current, expected)
 
 
 def _has(value: Any, place: str) -> bool:

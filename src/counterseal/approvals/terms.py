@@ -115,7 +115,16 @@ def merged(demands: Iterable[Terms]) -> Terms:
     terms = [_implied(one) for one in demands]
     if not terms:
         return Terms(approvers=0)
-    decisive = max(terms, key=_weight)
+
+    def weight(one: Terms) -> tuple[Any, ...]:
+        # Terms with a reason first, then by strictness; the rest makes the order unique.
+        rank = -1 if one.pattern is None else one.pattern.rank
+        return (bool(one.reason), one.approvers, rank, one.rule or "", one.reason)
+
+    decisive = max(terms, key=weight)
+    thens = {one.then for one in terms}
+    # RESUBMIT is stricter: it executes nothing by itself.
+    then = next((one for one in (Then.RESUBMIT, Then.EXECUTE) if one in thens), None)
     return Terms(
         approvers=max(one.approvers for one in terms),
         pattern=max(
@@ -126,7 +135,7 @@ def merged(demands: Iterable[Terms]) -> Terms:
         expires_after=min(
             (one.expires_after for one in terms if one.expires_after is not None), default=None
         ),
-        then=_then(terms),
+        then=then,
         justification_required=any(one.justification_required for one in terms),
         data_class=max(
             (one.data_class for one in terms if one.data_class),
@@ -163,20 +172,6 @@ def _implied(terms: Terms) -> Terms:
         then=terms.then or row.then,
         justification_required=terms.justification_required or row.justification,
     )
-
-
-def _then(terms: Iterable[Terms]) -> Then | None:
-    """Return the stricter of the values: RESUBMIT executes nothing by itself."""
-    values = {one.then for one in terms} - {None}
-    if Then.RESUBMIT in values:
-        return Then.RESUBMIT
-    return Then.EXECUTE if values else None
-
-
-def _weight(terms: Terms) -> tuple[Any, ...]:
-    """Rank terms with a reason first, then by strictness; the rest makes the order unique."""
-    rank = -1 if terms.pattern is None else terms.pattern.rank
-    return (bool(terms.reason), terms.approvers, rank, terms.rule or "", terms.reason)
 
 
 # --- wording --------------------------------------------------------------------------------------

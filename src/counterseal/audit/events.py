@@ -232,18 +232,6 @@ def _denied(_decision: str, body: Body) -> Counted:
     return (str(code) if code else "UNKNOWN_ERROR", facts, None)
 
 
-def _unproven(_decision: str, _body: Body) -> Counted:
-    return (None, CallFact.UNAPPROVED, None)
-
-
-def _held(_decision: str, body: Body) -> Counted:
-    return ("CONFIRMATION_MISSING", _kind_of(body), None)
-
-
-def _replayed(decision: str, body: Body) -> Counted:
-    return (decision, _kind_of(body) | CallFact.KEY_MATCHED | CallFact.REPLAYED, None)
-
-
 def _succeeded(decision: str, body: Body) -> Counted:
     facts = _executed(body) | CallFact.COMPLETE
     if "again" in body:
@@ -297,9 +285,13 @@ def _escalated(_decision: str, body: Body) -> Counted | None:
 
 COUNTED: Final[Mapping[str, Callable[[str, Body], Counted | None]]] = {
     EventType.DENIED: _denied,
-    EventType.APPROVAL_REQUIRED: _held,
-    EventType.UNPROVEN: _unproven,
-    EventType.REPLAYED: _replayed,
+    EventType.APPROVAL_REQUIRED: lambda _, body: ("CONFIRMATION_MISSING", _kind_of(body), None),
+    EventType.UNPROVEN: lambda _, __: (None, CallFact.UNAPPROVED, None),
+    EventType.REPLAYED: lambda code, body: (
+        code,
+        _kind_of(body) | CallFact.KEY_MATCHED | CallFact.REPLAYED,
+        None,
+    ),
     EventType.SUCCEEDED: _succeeded,
     EventType.FAILED: _failed,
     EventType.RECONCILED: _reconciled,
@@ -348,16 +340,12 @@ def csv_line(event_id: str, event: Event) -> str:
     """
     record = event.record(event_id)
     record["body"] = _json(record["body"]) if record["body"] else ""
-    return _line(_harmless(record[name]) for name in COLUMNS)
+    texts = ["" if record[name] is None else str(record[name]) for name in COLUMNS]
+    return _line(f"'{text}" if text.startswith(_FORMULAS) else text for text in texts)
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), default=dict)
-
-
-def _harmless(value: Any) -> str:
-    text = "" if value is None else str(value)
-    return f"'{text}" if text.startswith(_FORMULAS) else text
 
 
 def _line(cells: Iterable[str]) -> str:
