@@ -23,6 +23,7 @@ from counterseal.cli.render import fail, note, one_line, render, warn
 
 if TYPE_CHECKING:
     from counterseal.config import Settings
+    from counterseal.proposal import Principal
     from counterseal.web.server import Running
 
 # HTTP --------------------------------------------------------------------------------------------
@@ -62,16 +63,7 @@ def serve(
     host = host or settings.gateway.host
     port = settings.gateway.port if port is None else port
     tls = _tls_files(settings, tls_cert, tls_key)
-    anonymous = None
-    if anonymous_as is not None:
-        anonymous = principal_for(settings, anonymous_as)
-        if not _is_local(host):
-            fail(
-                f"--anonymous-as is for this machine only, and {host} is reachable from others.",
-                "Listen on 127.0.0.1, or leave it out and issue keys: "
-                "`counterseal keys issue --tenant T --agent A`.",
-            )
-
+    anonymous = _anonymous(settings, anonymous_as, host)
     results = sys.stdout
 
     def ready(running: Running) -> None:
@@ -139,6 +131,20 @@ def _is_local(host: str) -> bool:
     from counterseal.config import is_loopback
 
     return is_loopback(f"http://[{host}]" if ":" in host else f"http://{host}")
+
+
+def _anonymous(settings: Settings, agent: str | None, host: str) -> Principal | None:
+    """Return the agent that clients without a key act as; only for clients on this machine."""
+    if agent is None:
+        return None
+    principal = principal_for(settings, agent)
+    if not _is_local(host):
+        fail(
+            f"--anonymous-as is for this machine only, and {host} is reachable from others.",
+            "Listen on 127.0.0.1, or leave it out and issue keys: "
+            "`counterseal keys issue --tenant T --agent A`.",
+        )
+    return principal
 
 
 def _warn_unencrypted(settings: Settings, host: str) -> None:
