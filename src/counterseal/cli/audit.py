@@ -213,12 +213,16 @@ def list_calls(
     elif not rows:
         note("No matching calls.")
     else:
-        titles = ("Time", "Call", "Tool", "Agent", "Code")
+        # Two lines a call: with more columns, its id would break at 80 columns.
         cells = [
-            (f"{row.at:%Y-%m-%d %H:%M:%S}", row.call_id, row.tool, row.agent, row.code or "")
+            (
+                f"{one_line(row.call_id)}\n{row.at:%Y-%m-%d %H:%M:%S}",
+                f"{one_line(row.tool)}\n{one_line(row.agent)}",
+                one_line(row.code or ""),
+            )
             for row in rows
         ]
-        print_page(table([tuple(map(one_line, row)) for row in cells], titles=titles, whole=1))
+        print_page(table(cells, titles=("Call and time", "Tool and agent", "Code"), whole=1))
 
 
 @app.command("show")
