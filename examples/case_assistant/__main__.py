@@ -30,7 +30,7 @@ from office.register import BOOKS
 from project import TENANTS
 from stage.day import Day
 from stage.invariants import check
-from stage.people import EAST, PEOPLE, READER, decide
+from stage.people import EAST, NORTH, PEOPLE, READER, decide
 from stage.story import Story
 from stage.summary import gather, settled, table, total
 from stage.trouble import Trouble
@@ -103,9 +103,9 @@ async def show(world: World, story: Story, model: Model, options: argparse.Names
         else:
             while await settle([EAST]):
                 pass
-            _look_at(world, story)
-            with story.progress("Waiting for your decisions. Ctrl-C stops; nothing is lost."):
-                await day.finish(story.votes)
+            if story.requests:
+                await _look_at(world, story)
+            await day.finish(story.votes)
         code = await _close(world, story, day, options)
         if not options.auto:
             story.say("\nThe console stays up. Ctrl-C ends it.")
@@ -113,18 +113,29 @@ async def show(world: World, story: Story, model: Model, options: argparse.Names
         return code
 
 
-def _look_at(world: World, story: Story) -> None:
+async def _look_at(world: World, story: Story) -> None:
     """Print what waits for the person at the console, and on which page."""
+    office = story.record[NORTH]
+    pages = {
+        "Approvals": "Approve or reject, and watch here what comes of it. A critical call wants "
+        "its target typed. It, and a penalty, needs a second person: sign in as ben, with the "
+        "same password."
+    }
+    if [one async for one in office.concerns.list()]:
+        pages["Needs_attention"] = (
+            "An entry was filed in the companies register, and no answer came. Look into "
+            f"{_short(world.home / BOOKS)}, and record what happened."
+        )
+    quarantined = [tool.name for tool in await office.tools.list() if tool.status == "quarantined"]
+    if quarantined:
+        pages["Tools"] = (
+            f"{', '.join(quarantined)} is in quarantine: its definition has changed since it was "
+            "reviewed."
+        )
+    pages["Sign_in"] = f"ada, who approves and operates. The password: {world.sign_ins.password}"
     story.head(f"{len(story.requests)} calls wait for you: {world.base}/")
-    story.pairs(
-        Approvals="Approve or reject, and watch what comes of it here. To revoke a permit is "
-        "critical: you type its target. That, and a penalty, needs a second person: sign in as "
-        "ben, with the same password.",
-        Needs_attention="An entry was filed in the companies register, and no answer came. Look "
-        f"into {_short(world.home / BOOKS)}, and record what happened.",
-        Tools="search_filings is in quarantine: its description has changed since it was reviewed.",
-        Sign_in=f"ada, who approves and operates. The password: {world.sign_ins.password}",
-    )
+    story.pairs(**pages)
+    story.say("Waiting for your decisions. Ctrl-C stops; nothing is lost.")
 
 
 def _welcome(world: World, story: Story, options: argparse.Namespace) -> None:
