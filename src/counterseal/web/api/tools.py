@@ -53,17 +53,19 @@ class ReasonBody(RequestBody):
     reason: Reason
 
 
-class VersionBody(ReasonBody):
+class VersionBody(RequestBody):
     """A version of a tool, or all of them."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "fixed in 1.2"}]})
 
+    reason: Reason
     version: str | None = Field(None, max_length=100, description="All versions by default.")
 
 
-class RolloutBody(ReasonBody):
+class RolloutBody(RequestBody):
     """The percentage of new runs that get a version."""
 
+    reason: Reason
     version: str = Field(max_length=100)
     percentage: Annotated[int, Field(strict=True, ge=0, le=100), WHOLE]
 
@@ -75,13 +77,15 @@ class KillScope(RequestBody):
     effect: Effect | None = None
 
 
-class KillBody(KillScope):
+class KillBody(RequestBody):
     """A tool, an effect, or (with neither) everything; and the reason to stop it."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"tool": "send_notice", "reason": "it sends twice"}]}
     )
 
+    tool: _Name | None = None
+    effect: Effect | None = None
     everywhere: bool | None = Field(
         default=None,
         strict=True,
