@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".venv-adapters"
 FRAMEWORKS = {
+    "agent-framework": ["mcp", "tenacity"],
     "langgraph": ["langgraph-checkpoint-sqlite>=3", "langchain-mcp-adapters>=0.3"],
     "openai-agents": [],
     "pydantic-ai": ["pydantic-ai-slim[mcp]"],
