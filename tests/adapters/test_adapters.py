@@ -22,10 +22,10 @@ _CASE = re.compile(r"^@case\nasync def (\w+)", re.MULTILINE)
 
 
 def cases_of(framework):
-    """The names of its cases, without importing the framework."""
+    """The names of its cases, without importing it. It may have its own version of a shared one."""
     own = declared(HERE / "frameworks" / f"{framework.replace('-', '_')}.py")
     names = [*_CASE.findall((HERE / "cases.py").read_text(encoding="utf-8")), *own["CASES"]]
-    return [name for name in names if name not in own["LACKS"]]
+    return [name for name in dict.fromkeys(names) if name not in own["LACKS"]]
 
 
 def declared(path):
