@@ -30,9 +30,9 @@ PACKAGES = ("agent-framework-core",)
 contract_for = adapter.contract_for
 
 
-def own_tool(function: Any) -> Any:
-    """The framework's own tool of a plain function."""
-    return tool(approval_mode="never_require")(function)
+def own_tool(function: Any, *, asks: bool = False) -> Any:
+    """The framework's own tool of a plain function, with the framework's own approval or not."""
+    return tool(approval_mode="always_require" if asks else "never_require")(function)
 
 
 class Model(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
@@ -73,8 +73,9 @@ class _Retry(FunctionMiddleware):
     """Makes a failed call again, as middleware around others may do."""
 
     async def process(self, context: Any, call_next: Any) -> None:
-        await call_next()
-        if _is_refused(str(context.result)):
+        try:
+            await call_next()
+        except ConnectionError:
             await call_next()
 
 
@@ -85,7 +86,10 @@ class Session:
         place.mkdir(exist_ok=True)
         self.path = place / "session.json"
         self.model = Model(script)
-        self.tools = [own_tool(function) for function in tools] + list(mcp)
+        asking = ("pay", "send_mail") if runtime is None else ()
+        own = [own_tool(function, asks=function.__name__ in asking) for function in tools]
+        self.tools = own + list(mcp)
+        self.governed = runtime is not None
         middleware = [_Retry()] if retry else []
         if runtime is not None:
             known = [one for each in self.tools for one in getattr(each, "functions", [each])]
@@ -109,6 +113,8 @@ class Session:
 
     async def resume_with(self, arguments: Any) -> Turn:
         """Go on with arguments that a person wrote in the host's page."""
+        if not self.governed:
+            return await self.resume()  # the framework itself has no way to change arguments
         return await self.resume(lambda _: {"type": "edit", "args": arguments})
 
     async def _run(self, given: Any, session: AgentSession) -> Turn:

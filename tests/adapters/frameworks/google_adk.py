@@ -30,9 +30,9 @@ _ASK = "adk_request_confirmation"
 logging.getLogger("google_adk").setLevel(logging.CRITICAL)
 
 
-def own_tool(function: Any) -> FunctionTool:
-    """The framework's own tool of a plain function."""
-    return FunctionTool(function)
+def own_tool(function: Any, *, asks: bool = False) -> FunctionTool:
+    """The framework's own tool of a plain function, with the framework's own approval or not."""
+    return FunctionTool(function, require_confirmation=asks)
 
 
 def _responses(contents: Any) -> dict[str, Any]:
@@ -67,7 +67,9 @@ class Session:
         place.mkdir(exist_ok=True)
         self.place = place
         self.model = Model(script=script)
-        self.tools = [own_tool(function) for function in tools] + list(mcp)
+        asking = ("pay", "send_mail") if runtime is None else ()
+        own = [own_tool(function, asks=function.__name__ in asking) for function in tools]
+        self.tools = own + list(mcp)
         self.plugins = []
         if runtime is not None:
             self.plugins = [adapter.Counterseal(runtime, self.tools, **options)]
@@ -106,6 +108,8 @@ class Session:
 
     async def resume_with(self, arguments: Any) -> Turn:
         """Go on with arguments that a person wrote in the host's page."""
+        if not self.plugins:
+            return await self.resume()  # the framework itself has no way to change arguments
         return await self.resume(lambda _: {"type": "edit", "args": arguments})
 
     async def nested(self) -> Turn:
@@ -119,7 +123,7 @@ class Session:
             events.append(event)
             for call in event.get_function_calls():
                 if call.name == _ASK:
-                    asked.append((call.id, call.args["toolConfirmation"]["payload"]))
+                    asked.append((call.id, call.args["toolConfirmation"].get("payload")))
             results |= _responses([event.content] if event.content else [])
             texts = [part.text for part in (event.content.parts if event.content else ())]
             final = next(filter(None, texts), final)
