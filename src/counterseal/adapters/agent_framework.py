@@ -59,7 +59,7 @@ def contract_for(tool: FunctionTool, *, effect: Effect | str, **options: Any) ->
     return contract_of(host_tool(tool), effect=effect, **options)
 
 
-class Counterseal(FunctionMiddleware):  # type: ignore[misc]  # not installed beside the tests
+class Counterseal(FunctionMiddleware):
     """Puts the tool calls of an agent under contract."""
 
     def __init__(

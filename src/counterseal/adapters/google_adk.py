@@ -61,7 +61,7 @@ def contract_for(
     return contract_of(host_tool(tool), effect=effect, **options)
 
 
-class Counterseal(BasePlugin):  # type: ignore[misc]  # not installed beside the tests
+class Counterseal(BasePlugin):
     """Puts the tool calls of an app under contract."""
 
     def __init__(

@@ -181,6 +181,4 @@ async def a_call_that_the_host_declines_is_not_made(world: World) -> None:
         count(note=1)
 
 
-CASES = (
-    a_call_that_the_host_declines_is_not_made,
-)
+CASES = (a_call_that_the_host_declines_is_not_made,)

@@ -19,6 +19,7 @@ from google.adk.tools import FunctionTool
 from google.adk.tools.mcp_tool import McpToolset, StdioConnectionParams
 from google.genai import types
 from mcp import StdioServerParameters
+from pydantic import Field
 from world import RUN, Turn, World, approve, effects
 
 from counterseal import Voter
@@ -45,8 +46,8 @@ class Model(BaseLlm):
     """Says what the script has at this place of the conversation."""
 
     model: str = "scripted"
-    script: list[Any] = []
-    seen: dict[str, Any] = {}
+    script: list[Any]
+    seen: dict[str, Any] = Field(default_factory=dict)
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
         self.seen = _responses(llm_request.contents)
@@ -121,9 +122,11 @@ class Session:
         where = {"user_id": "u_1", "session_id": session, "new_message": given}
         async for event in runner.run_async(**where):
             events.append(event)
-            for call in event.get_function_calls():
-                if call.name == _ASK:
-                    asked.append((call.id, call.args["toolConfirmation"].get("payload")))
+            asked += [
+                (call.id, call.args["toolConfirmation"].get("payload"))
+                for call in event.get_function_calls()
+                if call.name == _ASK
+            ]
             results |= _responses([event.content] if event.content else [])
             texts = [part.text for part in (event.content.parts if event.content else ())]
             final = next(filter(None, texts), final)
