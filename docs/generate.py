@@ -67,12 +67,18 @@ What a model is told about each effect:
 
 def rules() -> str:
     rows = [
-        (f"`{rule.id}`", rule.severity.value, f"A contract's {rule.summary}.")
+        (
+            f"`{rule.id}`",
+            f"{rule.severity.value}{', error if strict' if rule.strict else ''}",
+            f"A contract's {rule.summary}.",
+        )
         for rule in sorted(RULES.values(), key=lambda rule: (rule.severity.value, rule.id))
     ]
     return f"""# Lint rules
 
 `counterseal lint` reports these; registration refuses a contract that breaks one marked *error*.
+Those marked *error if strict* are errors with `strict = true` in `[tools]`, with `strict=True` of
+`Runtime` or `register`, and for `counterseal check`.
 
 {table(["rule", "severity", "what it wants"], rows)}"""
 

@@ -10,9 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from counterseal import sync
     from counterseal.approvals.terms import Voter
     from counterseal.call.call import Tenant
     from counterseal.codes import Code, Path
+    from counterseal.config.build import Project
+    from counterseal.config.project import open_project
     from counterseal.contract.declare import Tool, tool
     from counterseal.contract.effects import Effect, RiskClass, Trust
     from counterseal.contract.files import load_contracts
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
         StateEffect,
         StateRead,
     )
+    from counterseal.conversation import Conversation
     from counterseal.errors import (
         ContractError,
         CountersealError,
@@ -58,6 +62,8 @@ _HOMES = {
     "approvals.terms": "Voter",
     "call.call": "Tenant",
     "codes": "Code Path",
+    "config.build": "Project",
+    "config.project": "open_project",
     "contract.declare": "Tool tool",
     "contract.effects": "Effect RiskClass Trust",
     "contract.files": "load_contracts",
@@ -66,6 +72,7 @@ _HOMES = {
     "contract.model": "Contract",
     "contract.outputs": "Blocks Partial",
     "contract.tool_context": "Config ConfigParam Context Secret State StateEffect StateRead",
+    "conversation": "Conversation",
     "errors": "ContractError CountersealError GrantError NotDoneError NotSentError Problem "
     "StoreError",
     "execution.attempt": "Progress",
@@ -92,17 +99,20 @@ __version__ = "0.1.0"
 # fmt: off
 __all__ = [
     "DROP_STEP", "ApprovalError", "Blocks", "Budgets", "Code", "Config", "ConfigParam", "Context",
-    "Contract", "ContractError", "CountersealError", "Effect", "Grant", "GrantError", "Invariant",
-    "KeyRing", "NeedsAttention", "NotDoneError", "NotSentError", "Observation", "Partial", "Path",
-    "Plan", "PlanRule", "Policy", "Principal", "Problem", "Progress", "Proposal", "ProposedCall",
-    "Reconciler", "Registry", "RepairLoop", "RiskClass", "Run", "RunError", "Runtime", "Secret",
-    "State", "StateEffect", "StateRead", "StoreError", "Tenant", "Tool", "Trust", "Voter",
-    "Webhook", "__version__", "lint", "load_contracts", "tool",
+    "Contract", "ContractError", "Conversation", "CountersealError", "Effect", "Grant",
+    "GrantError", "Invariant", "KeyRing", "NeedsAttention", "NotDoneError", "NotSentError",
+    "Observation", "Partial", "Path", "Plan", "PlanRule", "Policy", "Principal", "Problem",
+    "Progress", "Project", "Proposal", "ProposedCall", "Reconciler", "Registry", "RepairLoop",
+    "RiskClass", "Run", "RunError", "Runtime", "Secret", "State", "StateEffect",
+    "StateRead", "StoreError", "Tenant", "Tool", "Trust", "Voter", "Webhook", "__version__", "lint",
+    "load_contracts", "open_project", "sync", "tool",
 ]
 # fmt: on
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sync":
+        return import_module("counterseal.sync")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'counterseal' has no attribute {name!r}")
     value = getattr(import_module(f"counterseal.{_HOME_OF[name]}"), name)

@@ -229,12 +229,12 @@ class Proposal:
         provider's name of a tool into the contract's. Nothing is checked here: the gates refuse a
         call without a tool or with invalid arguments.
         """
-        inner = _part(call, "function", call)
-        name = _part(inner, "name", "")
-        arguments = _part(inner, "arguments", None)
+        inner = part(call, "function", call)
+        name = part(inner, "name", "")
+        arguments = part(inner, "arguments", None)
         if arguments is None:
-            arguments = _part(inner, "input", {})
-        call_id = _part(call, "call_id", None) or _part(call, "id", None)
+            arguments = part(inner, "input", {})
+        call_id = part(call, "call_id", None) or part(call, "id", None)
         tool = name if isinstance(name, str) else ""
         return cls(
             tool=name_of(tool) if name_of and tool else tool,
@@ -245,11 +245,11 @@ class Proposal:
 
 def names_arguments(call: object) -> bool:
     """Return True if a provider's tool call has an arguments field, even an empty one."""
-    inner = _part(call, "function", call)
-    return any(_part(inner, name, None) is not None for name in ("arguments", "input"))
+    inner = part(call, "function", call)
+    return any(part(inner, name, None) is not None for name in ("arguments", "input"))
 
 
-def _part(source: object, name: str, default: Any) -> Any:
+def part(source: object, name: str, default: Any) -> Any:
     """Return a key of a mapping, or an attribute of an object."""
     if isinstance(source, Mapping):
         return source.get(name, default)

@@ -93,6 +93,7 @@ class Runtime:
         keys: KeyRing | None = None,
         webhook: Webhook | None = None,
         lease: float = 30.0,
+        strict: bool = False,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -111,6 +112,8 @@ class Runtime:
         self.keep_arguments_days = keep_arguments_days
         """How long arguments of proposals are kept; None: as long as the vault keeps things."""
         self.refused_captures = RefusedLimit()
+        self.strict = strict
+        """Whether tools whose parameters have no description are refused at registration."""
         self.registry = Registry(clock=lambda: datetime.fromtimestamp(clock(), UTC))
         self.keys = keys
         self.vault = PLAIN if keys is None else keys.vault()
@@ -183,8 +186,12 @@ class Runtime:
         grants: Iterable[Grant] = (),
         **settings: Any,
     ) -> tuple[Problem, ...]:
-        """Register tools and grants: all of them, or none. Returns the warnings."""
+        """Register tools and grants: all of them, or none. Returns the warnings.
+
+        `settings` are those of `Registry.register`; `strict` is the runtime's own if left out.
+        """
         self._refuse_unrunnable(tools)
+        settings.setdefault("strict", self.strict)
         warnings = self.registry.register(*tools, grants=grants, **settings)
         for record in self.registry.records:
             self.compiled_for(record)

@@ -8,16 +8,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Unpack
+
+from anyio.from_thread import start_blocking_portal
 
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.terms import Choice, Voter
+from counterseal.config import project
 from counterseal.contract.declare import Tool, ToolOptions, set_option
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract
 from counterseal.contract.tool_context import Context
+from counterseal.errors import ContractError, Severity
 from counterseal.execution.attempt import AttemptRequest, LocalServices, Provision
 from counterseal.execution.executor import Executor
+from counterseal.execution.secrets import Secrets
 from counterseal.operations.approver import Approver
 from counterseal.proposal import Principal
 from counterseal.registry import Grant
@@ -31,6 +37,7 @@ __all__ = [
     "FakeTool",
     "MemoryStore",
     "approver",
+    "check_project",
     "context",
     "fake_tool",
     "runtime_for",
@@ -154,6 +161,18 @@ def context(
     work = AttemptRequest({}, lambda: about, contract.runtime.timeout_ms / 1000)
     provision = Provision(contract.name, Egress.of(contract), executor.clients, executor.directory)
     return replace(about, services=LocalServices(work, provision))
+
+
+def check_project(path: str | Path | None = None, *, secrets: Secrets | None = None) -> None:
+    """Fail with every error that `counterseal check` finds in a project: one line of a test.
+
+    `secrets` stands for the real ones, which a test machine does not have.
+    """
+    with start_blocking_portal() as portal:  # a test may have a running event loop
+        problems = portal.call(lambda: project.check_project(path, secrets=secrets))
+    errors = [problem for problem in problems if problem.severity is Severity.ERROR]
+    if errors:
+        raise AssertionError(str(ContractError(errors)))
 
 
 async def _no_pause(_seconds: float) -> None:

@@ -143,6 +143,7 @@ def declared(shell: Shell) -> None:
     """What is written in the project, before any call."""
     shell.run("init", "new")
     shell.run("lint")
+    shell.run("check")
     shell.run("show")
     shell.run("show", "send_letter")
     for form in ("mcp", "openai", "openai-responses", "anthropic", "envelope", "record"):

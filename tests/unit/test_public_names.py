@@ -16,6 +16,7 @@ PUBLIC = {
     "Context",
     "Contract",
     "ContractError",
+    "Conversation",
     "CountersealError",
     "Effect",
     "Grant",
@@ -34,6 +35,7 @@ PUBLIC = {
     "Principal",
     "Problem",
     "Progress",
+    "Project",
     "Proposal",
     "ProposedCall",
     "Reconciler",
@@ -56,6 +58,8 @@ PUBLIC = {
     "__version__",
     "lint",
     "load_contracts",
+    "open_project",
+    "sync",
     "tool",
 }
 

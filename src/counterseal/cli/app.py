@@ -55,6 +55,7 @@ app = typer.Typer(
 
 app.command("init")(init.init)
 app.command("lint")(lint.lint)
+app.command("check")(lint.check)
 app.command("show")(show.show)
 app.command("call")(call.call)
 app.command("plan")(plan.plan)

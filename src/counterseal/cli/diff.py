@@ -150,8 +150,8 @@ def _hidden_tools(
     settings: Settings, listings: Sequence[Listing], findings: Sequence[LockFinding]
 ) -> tuple[list[LockFinding], list[str]]:
     """Return the tools that the overlay hides from agents, and the faults of overlays."""
+    from counterseal.config.upstream_contracts import upstream_contracts
     from counterseal.errors import ContractError
-    from counterseal.gateway.upstream_contracts import upstream_contracts
 
     hidden: list[LockFinding] = []
     faults: list[str] = []

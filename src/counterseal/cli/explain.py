@@ -37,14 +37,18 @@ OTHER_RULES = {
     "import-failed": "Python file can be imported",
     "overlay-invalid": "overlay, if it is an upstream's tool, fits its definition",
     "parameter-variadic": "parameters can be named by a caller",
+    "secret-missing": "secrets are configured",
+    "setting-invalid": "project has settings that can be used",
     "state-merge-conflict": "state effects are merged like those of others on the same key",
+    "upstream-changed": "upstream lists the tools that were accepted",
+    "upstream-down": "upstream can be reached",
     "variable-ambiguous": "prompt variables stand for one key of run state each",
     "version-bump-missing": "major number rises when callers break",
     "version-duplicate": "version is declared once",
 }
 """Rules of problems that are found outside of lint, while contracts are read and combined."""
 
-_WARNINGS = ("state-merge-conflict", "version-bump-missing")
+_WARNINGS = ("state-merge-conflict", "upstream-changed", "version-bump-missing")
 
 _VECTOR = {
     "repairable": "The model can correct its call and try again.",

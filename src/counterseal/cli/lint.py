@@ -27,6 +27,10 @@ class LintFormat(StrEnum):
     GITHUB = "github"
 
 
+ShortJson = Annotated[bool, Option("--json", help="Short for --format json.")]
+Format = Annotated[LintFormat | None, Option("--format", help="How to print.  [default: text]")]
+
+
 def lint(
     paths: Annotated[
         list[Path] | None,
@@ -35,10 +39,8 @@ def lint(
             help="Contract files, Python files, folders.  [default: as in counterseal.toml]",
         ),
     ] = None,
-    output: Annotated[
-        LintFormat | None, Option("--format", help="How to print.  [default: text]")
-    ] = None,
-    as_json: Annotated[bool, Option("--json", help="Short for --format json.")] = False,
+    output: Format = None,
+    as_json: ShortJson = False,
     strict: Annotated[bool, Option("--strict", help="Fail on warnings, too.")] = False,
     rules: Annotated[bool, Option("--rules", help="List all rules and stop.")] = False,
 ) -> None:
@@ -48,9 +50,7 @@ def lint(
     imported, that is executed. No other file is. Accepted tools of upstreams are checked, too.
     Exits with 1 if there are errors, and with --strict also if there are warnings.
     """
-    if as_json and output not in (None, LintFormat.JSON):
-        fail(f"--json and --format {output} contradict each other.", "Give one of them.")
-    chosen = LintFormat.JSON if as_json else output or LintFormat.TEXT
+    chosen = _chosen(output, as_json=as_json)
     if rules:
         known = all_rules()
         rows = [(rule["id"], rule["severity"], rule["summary"]) for rule in known]
@@ -67,12 +67,49 @@ def lint(
         return (files.get(source.file, len(files)), source.file, source.line, source.column)
 
     problems = sorted((problem for item in contracts for problem in item.problems), key=order)
+    summary = {"contracts": sum(1 for item in contracts if item.name)}
+    _print(problems, summary, chosen, strict=strict)
+
+
+def check(
+    path: Annotated[
+        Path | None,
+        Argument(metavar="PATH", help="The project's file or folder.  [default: the nearest]"),
+    ] = None,
+    output: Format = None,
+    as_json: ShortJson = False,
+) -> None:
+    """Check everything that a project names, before it is started or deployed.
+
+    Reads the settings, contracts, policies, plan rules, keys and grants, looks up every secret, and
+    connects to the upstreams to compare their tools with the accepted ones. Contracts are checked
+    strictly: parameters need a description. No tool is called, and the store is not opened. Prints
+    all problems, and exits with 1 if there are errors.
+    """
+    import asyncio
+
+    from counterseal.config.project import check_project
+
+    chosen = _chosen(output, as_json=as_json)
+    _print(asyncio.run(check_project(path)), {}, chosen)
+
+
+def _chosen(output: LintFormat | None, *, as_json: bool) -> LintFormat:
+    if as_json and output not in (None, LintFormat.JSON):
+        fail(f"--json and --format {output} contradict each other.", "Give one of them.")
+    return LintFormat.JSON if as_json else output or LintFormat.TEXT
+
+
+def _print(
+    problems: Sequence[Problem],
+    summary: dict[str, int],
+    chosen: LintFormat,
+    *,
+    strict: bool = False,
+) -> None:
+    """Print the problems, and end the command with 1 if there are errors."""
     severities = [problem.severity.value for problem in problems]
-    summary = {
-        "contracts": sum(1 for item in contracts if item.name),
-        "errors": severities.count("error"),
-        "warnings": severities.count("warning"),
-    }
+    summary |= {"errors": severities.count("error"), "warnings": severities.count("warning")}
     if chosen is LintFormat.JSON:
         print_json({"problems": [problem.record() for problem in problems], "summary": summary})
     elif chosen is LintFormat.GITHUB:
@@ -97,7 +134,7 @@ def _print_text(problems: Sequence[Problem], summary: dict[str, int]) -> None:
         print()
     errors, warnings = summary["errors"], summary["warnings"]
     parts = [
-        counted(summary["contracts"], "contract"),
+        counted(summary["contracts"], "contract") if "contracts" in summary else "",
         counted(errors, "error") if errors else "",
         counted(warnings, "warning") if warnings else "",
         "" if errors or warnings else "no problems",

@@ -5,13 +5,11 @@ Every function here ends the command with an error if what it returns cannot be 
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -129,7 +127,10 @@ def contracts_at(paths: list[Path]) -> tuple[Discovered, ...]:
         with errors_end_the_command("nothing was read"):
             declared = settings.tool_paths() if settings else ()
             beside = declared if paths else ()
-            contracts = list(discover(paths or declared, beside=beside, progress=progress))
+            strict = settings is not None and settings.tools.strict
+            contracts = list(
+                discover(paths or declared, beside=beside, strict=strict, progress=progress)
+            )
             if settings and not paths:
                 contracts += [item for one in pinned_contracts(settings).values() for item in one]
     finally:
@@ -204,21 +205,14 @@ def declared_tools(settings: Settings) -> Registry:
 
 def open_project(settings: Settings, store: str | None = None) -> Runtime:
     """Return the project's runtime on its store."""
-    from counterseal.config import open_runtime
+    from counterseal.config.project import open_project as runtime_of
 
     progress = Progress()
     try:
         with errors_end_the_command("nothing was called"):
-            url = store or os.environ.get(STORE_VARIABLE)
-            runtime = open_runtime(settings, url, progress=progress)
-            if settings.upstreams:
-                # Their tools can be looked up and decided on here; only the gateway calls them.
-                from counterseal.gateway.upstream_contracts import register_without_connections
-
-                register_without_connections(runtime, settings)
+            return runtime_of(settings, store=store, progress=progress)
     finally:
         progress.done()
-    return runtime
 
 
 # Store -------------------------------------------------------------------------------------------
@@ -450,32 +444,13 @@ def principal_for(
     overrides: Mapping[str, str | list[str] | None] = MappingProxyType({}),
 ) -> Principal:
     """Return the principal of `[agents.NAME]`, with the given values instead of its own."""
-    from counterseal.proposal import Principal
+    from counterseal.config import ConfigError
 
-    declared = settings.agents.get(agent)
-    values = dict(declared) if declared else {}
-    values |= {name: value for name, value in overrides.items() if value is not None}
-    if values.get("tenant") is None:
-        write = "Give --tenant T, or write" if overrides else "Write"
-        _fail_without_tenant(settings, agent, write)
+    given = {name: value for name, value in overrides.items() if value is not None}
     try:
-        return Principal(agent=agent, **values)
-    except ValueError as error:
-        fail(str(error))
-
-
-def _fail_without_tenant(settings: Settings, agent: str, write: str) -> NoReturn:
-    """End the command. A name that is nowhere in the file is most likely misspelt."""
-    file, declared = settings.file.name, sorted(settings.agents)
-    fix = f'{write} [agents.{agent}] tenant = "T" into {file}.'
-    known = {*declared, *(grant.agent for grant in settings.grants)}
-    if agent in known:
-        what = "has no tenant" if agent in declared else "has grants, but no [agents] table"
-        fail(f"The agent {agent!r} {what} in {file}.", fix)
-    near = get_close_matches(agent, known, n=1)
-    hint = f"Did you mean {near[0]}? " if near else ""
-    listed = f"Agents in it: {', '.join(sorted(known))}. " if known and not near else ""
-    fail(f"There is no agent {agent!r} in {file}.", f"{hint}{listed}{fix}")
+        return settings.principal(agent, **given)
+    except ConfigError as error:
+        fail(str(error), *(("Or give --tenant T.",) if overrides else ()))
 
 
 def in_runtime(runtime: Runtime, work: Callable[[Runtime], Awaitable[T]]) -> T:

@@ -10,29 +10,52 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterseal.call.call import Tenant
-from counterseal.config.discovery import discover
+from counterseal.config.discovery import Discovered, discover
 from counterseal.config.settings import ConfigError, Settings
 from counterseal.config.tables import TenantTable
-from counterseal.errors import ContractError, SecretUnavailableError, Severity
-from counterseal.execution.secrets import Secrets, from_environment, from_files, secret_variable
+from counterseal.errors import ContractError, Problem, SecretUnavailableError, Severity
+from counterseal.execution.secrets import (
+    Secrets,
+    from_environment,
+    from_files,
+    secret_variable,
+    why_unconfigured,
+)
 from counterseal.execution.webhook import Webhook
 from counterseal.keys import KeyRing, KeysError
 from counterseal.plans import load_plan_rules
 from counterseal.policy import Policy
-from counterseal.registry import Grant
+from counterseal.proposal import Principal
+from counterseal.registry import Grant, RegistryRecord
 from counterseal.runtime import Runtime
+from counterseal.storage.store import Store
 
 if TYPE_CHECKING:
     from counterseal import upstream
 
+_OF_GRANTS = ("grant-", "meta-granted")
+"""How the rules of problems with grants begin."""
+
 # The runtime -------------------------------------------------------------------------------------
+
+
+class Project(Runtime):
+    """A runtime made from a configuration file, which it keeps as `settings`."""
+
+    def __init__(self, store: Store, *, settings: Settings, **options: Any) -> None:
+        super().__init__(store, **options)
+        self.settings = settings
+
+    def principal(self, agent: str, **instead: Any) -> Principal:
+        """Return the principal of `[agents.NAME]`, with the given fields instead of its own."""
+        return self.settings.principal(agent, **instead)
 
 
 def open_runtime(
@@ -41,44 +64,49 @@ def open_runtime(
     *,
     secrets: Secrets | None = None,
     progress: Callable[[Path], None] | None = None,
-) -> Runtime:
+) -> Project:
     """Return a runtime on the store of the URL, else of the settings, else one in memory.
 
     Raises ConfigError, ContractError, PolicyError or StoreError if something that the settings name
     can't be used.
     """
-    contracts = discover(settings.tool_paths(), progress=progress or (lambda _: None))
+    contracts = discover(
+        settings.tool_paths(),
+        strict=settings.tools.strict,
+        progress=progress or (lambda _: None),
+    )
     problems = (problem for item in contracts for problem in item.problems)
     if errors := [problem for problem in problems if problem.severity is Severity.ERROR]:
         raise ContractError(errors)
     source = secrets_of(settings) if secrets is None else secrets
     lease = settings.store.lease_seconds
     options: dict[str, Any] = {} if lease is None else {"lease": lease}
-    runtime = Runtime.open(
+    project = Project.open(
         url or settings.store_url() or "memory:",
-        policy=Policy.load(*settings.policy_paths(), overlays=settings.overlay_paths()),
-        plan_rules=load_plan_rules(*settings.planning_paths()),
+        settings=settings,
         secrets=source,
+        strict=settings.tools.strict,
         tenants={name: _tenant(table) for name, table in settings.tenants.items()},
         pii=settings.policy.pii,
         keep_reads=settings.observations.keep_reads,
         keep_reads_bytes=settings.observations.keep_reads_bytes,
         keep_arguments_days=settings.observations.keep_arguments_days,
         files=settings.files_path(),
-        keys=key_ring(settings),
-        webhook=_webhook(settings, source),
+        **{name: make() for name, make in runtime_parts(settings, source).items()},
         **options,
     )
-    declared = [tool for item in contracts if (tool := item.tool or item.contract) is not None]
-    grants = [table.grant() for table in settings.grants]
-    later = set(grants_for_upstream_tools(settings, {item.name for item in contracts}))
-    try:
-        runtime.register(*declared, grants=[grant for grant in grants if grant not in later])
-    except ContractError as error:
-        # The contracts were checked before, so these problems are about grants.
-        lines = [f"{settings.file}: grants: {problem.message}" for problem in error.problems]
-        raise ConfigError("\n".join(lines)) from None
-    return runtime
+    register_project(project, contracts)
+    return project
+
+
+def runtime_parts(settings: Settings, secrets: Secrets) -> dict[str, Callable[[], Any]]:
+    """Return what makes each part of a runtime that is read from files, or needs a secret."""
+    return {
+        "policy": lambda: Policy.load(*settings.policy_paths(), overlays=settings.overlay_paths()),
+        "plan_rules": lambda: load_plan_rules(*settings.planning_paths()),
+        "keys": lambda: key_ring(settings),
+        "webhook": lambda: _webhook(settings, secrets),
+    }
 
 
 def grants_for_upstream_tools(settings: Settings, registered: Collection[str]) -> list[Grant]:
@@ -90,6 +118,21 @@ def grants_for_upstream_tools(settings: Settings, registered: Collection[str]) -
         return []
     grants = [table.grant() for table in settings.grants]
     return [grant for grant in grants if grant.tool not in registered]
+
+
+def register_project(project: Project, contracts: Sequence[Discovered]) -> None:
+    """Register the project's contracts, with the grants for them."""
+    settings = project.settings
+    declared = [tool for item in contracts if (tool := item.tool or item.contract) is not None]
+    grants = [table.grant() for table in settings.grants]
+    later = set(grants_for_upstream_tools(settings, {item.name for item in contracts}))
+    try:
+        project.register(*declared, grants=[grant for grant in grants if grant not in later])
+    except ContractError as error:
+        if not all(problem.rule.startswith(_OF_GRANTS) for problem in error.problems):
+            raise
+        lines = [f"{settings.file}: grants: {problem.message}" for problem in error.problems]
+        raise ConfigError("\n".join(lines)) from None
 
 
 def _tenant(table: TenantTable) -> Tenant:
@@ -116,6 +159,28 @@ def secrets_of(settings: Settings) -> Secrets:
     """Return the configured source of secrets: a folder, or the environment."""
     folder = settings.secrets_path()
     return from_environment if folder is None else from_files(folder)
+
+
+def missing_secrets(
+    settings: Settings, contracts: Iterable[Discovered | RegistryRecord], given: Secrets | None
+) -> Iterator[Problem]:
+    """Yield a problem for each secret of a tool or an upstream that no tenant has."""
+    needed_by: dict[str, set[str]] = {}
+    for item in contracts:
+        for name in item.contract.secrets if item.contract is not None else ():
+            needed_by.setdefault(name, set()).add(item.name)
+    for server, table in settings.upstreams.items():
+        for name in table.secrets:
+            needed_by.setdefault(name, set()).add(f"the upstream {server}")
+    for name, owners in needed_by.items():
+        if given is None:
+            why = why_unconfigured(name, settings.secrets_path())
+        else:
+            absent = isinstance(given, Mapping) and name not in given
+            why = f"the secret {name} is not in secrets=; add it" if absent else ""
+        if why:
+            text = f"{', '.join(sorted(owners))} can't be called yet: {why}"
+            yield Problem(rule="secret-missing", message=text)
 
 
 def _webhook(settings: Settings, source: Secrets) -> Webhook | None:

@@ -34,7 +34,7 @@ from counterseal.canonical import pointer
 from counterseal.config.settings import ConfigError, Settings
 from counterseal.contract.declare import PlainTool, Tool, is_plain_tool, wrap_plain_tool
 from counterseal.contract.files import read_contracts
-from counterseal.contract.lint import lint
+from counterseal.contract.lint import lint, raised
 from counterseal.contract.model import Contract
 from counterseal.documents import SUFFIXES, read_document
 from counterseal.errors import ContractError, Problem, Source
@@ -78,10 +78,15 @@ class Discovered:
 
 
 def discover(
-    paths: Iterable[Path], *, beside: Iterable[Path] = (), progress: FileProgress = lambda _: None
+    paths: Iterable[Path],
+    *,
+    beside: Iterable[Path] = (),
+    strict: bool = False,
+    progress: FileProgress = lambda _: None,
 ) -> tuple[Discovered, ...]:
     """Return what these files and folders declare, in order.
 
+    With `strict`, parameters without a description are errors, as in `lint`.
     Contracts in `beside` are only used to resolve references. Raises ConfigError if a path does not
     exist.
     """
@@ -102,7 +107,10 @@ def discover(
         if modules[file].problems:
             problems = tuple(map(_placed_from_here, modules[file].problems))
             items.append(_unreadable(file, problems))
-    return tuple(item for item in _checked_together(items) if item.path in wanted)
+    checked = [item for item in _checked_together(items) if item.path in wanted]
+    if strict:
+        checked = [replace(item, problems=raised(item.problems)) for item in checked]
+    return tuple(checked)
 
 
 def pinned_contracts(settings: Settings) -> dict[str, list[Discovered]]:

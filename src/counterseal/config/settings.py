@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -36,7 +37,7 @@ from counterseal.config.tables import (
     UpstreamTable,
 )
 from counterseal.errors import CountersealError
-from counterseal.proposal import folded
+from counterseal.proposal import Principal, folded
 
 FILE_NAME = "counterseal.toml"
 _SQLITE = "sqlite:///"
@@ -99,6 +100,34 @@ class Settings(Table):
     def file(self) -> Path:
         """The file that the settings were read from."""
         return self._file
+
+    def principal(self, agent: str, **instead: Any) -> Principal:
+        """Return the principal of `[agents.NAME]`, with the given fields instead of its own.
+
+        Raises ConfigError if the file has no tenant for the agent, or a field is invalid.
+        """
+        declared = self.agents.get(agent)
+        fields = {**(dict(declared) if declared else {}), **instead}
+        if fields.get("tenant") is None:
+            raise ConfigError(self._without_tenant(agent))
+        try:
+            return Principal(agent=agent, **fields)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{self._file}: agents.{agent}: {error}") from None
+
+    def _without_tenant(self, agent: str) -> str:
+        """Return why an agent has no tenant. A name that is nowhere is most likely misspelt."""
+        file, fix = self._file.name, f'write [agents.{agent}] tenant = "T" into it'
+        known = {*self.agents, *(grant.agent for grant in self.grants)}
+        where = f"{self._file}: agents.{agent}.tenant"
+        if agent in known:
+            what = "has no tenant" if agent in self.agents else "has grants, but no [agents] table"
+            return f"{where}: The agent {agent!r} {what} in {file}.\nTo give it one, {fix}."
+        near = get_close_matches(agent, known, n=1)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        listed = f"Agents in it: {', '.join(sorted(known))}. " if known and not near else ""
+        text = f"There is no agent {agent!r} in {file}.\n{hint}{listed}To declare it, {fix}."
+        return f"{where}: {text}"
 
     def store_url(self) -> str | None:
         """Return the URL of the store with an absolute path; None if none is configured."""

@@ -59,6 +59,9 @@ class ToolsTable(Table):
     paths: tuple[str, ...] = ()
     """Contract files, Python files and folders, relative to the configuration file. Python files
     that are named or in a named folder are imported, that is executed; no others are."""
+    strict: StrictBool = False
+    """Whether tools whose parameters have no description are refused. Otherwise lint and
+    registration warn of them."""
 
 
 class PolicyTable(Table):

@@ -4,6 +4,6 @@
 - `calls`, `questions`: `tools/call` with its results, and questions to its client.
 - `catalogue`: what each caller may see, and notifications of changes.
 - `resources`: resources, prompts and completions of upstreams.
-- `upstream_contracts`, `upstream_tools`: the tools of upstreams under contract, or in quarantine.
+- `upstream_tools`: the tools of upstreams under contract, or in quarantine.
 - `running`: a gateway put together from its configuration, over HTTP (see `web`) or stdio.
 """

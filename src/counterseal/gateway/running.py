@@ -20,10 +20,14 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.stdio import stdio_server
 
 from counterseal.config import Settings, open_runtime
-from counterseal.config.build import grants_for_upstream_tools, secrets_of, upstream_settings
-from counterseal.execution.secrets import why_unconfigured
+from counterseal.config.build import (
+    grants_for_upstream_tools,
+    missing_secrets,
+    secrets_of,
+    upstream_settings,
+)
+from counterseal.config.upstream_contracts import upstream_contracts
 from counterseal.gateway.server import McpServer
-from counterseal.gateway.upstream_contracts import upstream_contracts
 from counterseal.gateway.upstream_tools import UpstreamTools, upstream_summaries
 from counterseal.proposal import Principal
 from counterseal.reconcile import Reconciler, Retention
@@ -77,8 +81,8 @@ async def gateway(
             url = f"{parts.scheme}://{parts.hostname}{parts.path}"
         tell(f"store: {url}")
         tell(f"tools of this project: {len(registered)}")
-        for line in _missing_secrets(settings, runtime):
-            tell(line)
+        for problem in missing_secrets(settings, runtime.registry.records, None):
+            tell(problem.message)
         connections = Upstreams(upstream_settings(settings), secrets=secrets_of(settings))
         await stack.enter_async_context(connections)
         grants = grants_for_upstream_tools(settings, registered)
@@ -144,18 +148,6 @@ async def serve_stdio(
             tell(line)
         server = running.server.sdk_server
         await server.run(read, write, server.create_initialization_options())
-
-
-def _missing_secrets(settings: Settings, runtime: Runtime) -> Iterator[str]:
-    """Yield a line for each secret that tools of the project need and no tenant has."""
-    tools: dict[str, set[str]] = {}
-    for record in runtime.registry.records:
-        for name in record.contract.secrets:
-            tools.setdefault(name, set()).add(record.name)
-    for name, needed_by in tools.items():
-        why = why_unconfigured(name, settings.secrets_path())
-        if why:
-            yield f"{', '.join(sorted(needed_by))} can't be called yet: {why}"
 
 
 def withheld_lines(registry: Registry, principal: Principal) -> Iterator[str]:

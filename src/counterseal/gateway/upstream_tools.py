@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.config import ConfigError
+from counterseal.config.upstream_contracts import UpstreamContracts, resource_contracts
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.sources.mcp.definition import Change, Definition, describe, read_listing
@@ -28,7 +29,6 @@ from counterseal.contract.sources.mcp.lock import Lock, LockFinding, Pin, PinSta
 from counterseal.contract.tool_context import ASKER, RefusedError
 from counterseal.errors import ContractError, CountersealError, Problem
 from counterseal.gateway.questions import note_missing_capability
-from counterseal.gateway.upstream_contracts import UpstreamContracts, resource_contracts
 from counterseal.operations.operator import ALL_TENANTS
 from counterseal.proposal import Principal
 from counterseal.registry import Grant, Quarantine, QuarantineReason, Refusal

@@ -64,10 +64,10 @@ def read(things: Iterable[Any]) -> tuple[list[Candidate], list[Problem]]:
     return candidates, problems
 
 
-def contract_problems(candidate: Candidate) -> list[Problem]:
+def contract_problems(candidate: Candidate, *, strict: bool = False) -> list[Problem]:
     """Return what lint finds in a contract, and whether its function can pass on the key."""
     contract, tool = candidate.contract, candidate.tool
-    problems = list(lint(contract))
+    problems = list(lint(contract, strict=strict))
     retries = contract.on_unknown is OnUnknown.RETRY_SAME_KEY and contract.mutates
     if retries and tool is not None and Context not in tool.injected.values():
         problem = Problem(

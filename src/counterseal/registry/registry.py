@@ -157,10 +157,12 @@ class Registry(VersionSelector):
         allowed_agent_roles: Iterable[str] = (),
         allowed_tenants: Iterable[str] = (),
         rollout_percentage: int = 100,
+        strict: bool = False,
     ) -> tuple[Problem, ...]:
         """Register tools and grants, all of them or none. Returns the warnings.
 
-        ContractError lists all problems.
+        ContractError lists all problems. With `strict`, parameters without a description are among
+        them.
         """
         candidates, problems = checks.read(tools)
         settings, errors = _settings(
@@ -171,7 +173,7 @@ class Registry(VersionSelector):
         )
         problems += errors
         for candidate in candidates:
-            problems += checks.contract_problems(candidate)
+            problems += checks.contract_problems(candidate, strict=strict)
         new = [
             RegistryRecord(
                 contract=candidate.contract,

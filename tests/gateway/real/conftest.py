@@ -17,9 +17,9 @@ from ruamel.yaml import YAML
 
 from counterseal import Principal
 from counterseal.config import open_runtime
+from counterseal.config.upstream_contracts import register_without_connections
 from counterseal.contract.sources.mcp.lock import Lock
 from counterseal.contract.sources.mcp.overlay import overlay_text
-from counterseal.gateway.upstream_contracts import register_without_connections
 from tests.gateway.projects import PATIENCE, Project, connected
 from tests.gateway.served import BOSS
 from tests.node_tools import EVERYTHING, FILESYSTEM, MEMORY, node_program

@@ -459,7 +459,6 @@ REFUSED = {
     "schema-open",
     "schema-invalid",
     "parameter-untyped",
-    "parameter-undescribed",
     "effect-missing",
     "idempotency-off",
     "confirmation-off",

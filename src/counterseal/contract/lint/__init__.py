@@ -7,7 +7,8 @@ Each module of this package has one family of rules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from counterseal.canonical import steps, thaw
@@ -16,15 +17,31 @@ from counterseal.contract.lint.rule import RULES, LintRule
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, Problem, Severity
 
-__all__ = ["RULES", "LintRule", "examine", "lint"]
+__all__ = ["RULES", "LintRule", "examine", "lint", "raised"]
 
 _FAMILIES = (names, schema_rules, safeguards, outbound, dangerous_inputs)
 """Importing them fills RULES."""
 
 
-def lint(contract: Contract) -> tuple[Problem, ...]:
-    """Return everything that is wrong or unwise about a contract: errors first, then by place."""
+def lint(contract: Contract, *, strict: bool = False) -> tuple[Problem, ...]:
+    """Return everything that is wrong or unwise about a contract: errors first, then by place.
+
+    With `strict`, parameters without a description are errors instead of warnings.
+    """
     problems = [problem for rule in RULES.values() for problem in rule.problems(contract)]
+    return _sorted(raised(problems) if strict else problems)
+
+
+def raised(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return the problems with the severity that they have in a strict project."""
+    strict = {rule.id for rule in RULES.values() if rule.strict}
+    return _sorted(
+        replace(problem, severity=Severity.ERROR) if problem.rule in strict else problem
+        for problem in problems
+    )
+
+
+def _sorted(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(problems, key=lambda p: (p.severity is not Severity.ERROR, p.pointer)))
 
 

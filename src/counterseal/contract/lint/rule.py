@@ -33,6 +33,8 @@ class LintRule:
     severity: Severity
     summary: str
     find: Finder
+    strict: bool = False
+    """Whether the rule, else a warning, is an error in a strict project."""
 
     def problems(self, contract: Contract) -> Iterable[Problem]:
         for place, message, fix in self.find(contract):
@@ -56,12 +58,19 @@ def not_an_argument(contract: Contract, place: Place, name: object) -> Breach:
     return Breach(place, fault, f"Use one of: {known or 'none are declared'}.")
 
 
-def rule(rule_id: str, summary: str, *, warning: bool = False) -> Callable[[Finder], Finder]:
-    """Register a rule. `summary` completes the sentence "a contract's …"."""
+def rule(
+    rule_id: str, summary: str, *, warning: bool = False, strict: bool = False
+) -> Callable[[Finder], Finder]:
+    """Register a rule. `summary` completes the sentence "a contract's …".
+
+    A rule with `strict` is a warning, and an error in a strict project.
+    """
 
     def register(find: Finder) -> Finder:
-        severity = Severity.WARNING if warning else Severity.ERROR
-        RULES[rule_id] = LintRule(id=rule_id, severity=severity, summary=summary, find=find)
+        severity = Severity.WARNING if warning or strict else Severity.ERROR
+        RULES[rule_id] = LintRule(
+            id=rule_id, severity=severity, summary=summary, find=find, strict=strict
+        )
         return find
 
     return register

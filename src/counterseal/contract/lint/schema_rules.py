@@ -257,7 +257,9 @@ def _undescribed(contract: Contract, *, top: bool) -> Iterator[Breach]:
             yield Breach((*INPUT, *path), fault, "Say what it is and where its value comes from.")
 
 
-rule("parameter-undescribed", "parameters have a description")(partial(_undescribed, top=True))
+rule("parameter-undescribed", "parameters have a description", strict=True)(
+    partial(_undescribed, top=True)
+)
 rule("field-undescribed", "nested fields have a description", warning=True)(
     partial(_undescribed, top=False)
 )
