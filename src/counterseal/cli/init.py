@@ -3,56 +3,91 @@
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from typer import Argument, Option
 
 from counterseal.cli.render import fail, render, write_files
 
-TARGETS = {
-    "counterseal.toml": "counterseal.toml",
-    "tools.py": "tools.py",
-    "contracts/search_policy.yaml": "contracts/search_policy.yaml",
-    "README.md": "README.md",
-    ".gitignore": "gitignore",  # under its own name it would apply to this repository
-}
-"""Each file of the project, and the template that it copies."""
 
-STEPS = (
-    "counterseal lint",
-    "counterseal show send_approved_notice",
-    """counterseal call get_case_summary '{"case_id": "case_1001"}' --as intake-agent""",
-)
+class Template(StrEnum):
+    CASES = "cases"
+    REFUNDS = "refunds"
+    HTTP = "http"
+    MCP = "mcp"
+    AGENT = "agent"
+
+
+_USER: Final = "counterseal users add NAME --tenant acme --role approver"
+STEPS: Final = {
+    Template.CASES: (
+        "counterseal lint",
+        "counterseal show send_approved_notice",
+        """counterseal call get_case_summary '{"case_id": "case_1001"}' --as intake-agent""",
+    ),
+    Template.REFUNDS: ("counterseal check", _USER, "counterseal serve --anonymous-as support"),
+    Template.HTTP: ("python service.py", _USER, "counterseal serve --anonymous-as support"),
+    Template.MCP: (
+        "counterseal diff --accept",
+        _USER,
+        "counterseal serve --anonymous-as assistant",
+    ),
+    Template.AGENT: (_USER, "counterseal serve --anonymous-as writer", "python agent.py"),
+}
+"""The first commands in each project."""
+
+
+def targets_of(template: Template) -> dict[str, Traversable]:
+    """Return the files of a project by their paths, with the files that they copy."""
+    templates = files("counterseal.cli.templates")
+    targets = dict(_below(templates / template.value, ""))
+    # Under its own name it would apply to this repository.
+    return {**targets, ".gitignore": templates / "gitignore"}
+
+
+def _below(folder: Traversable, prefix: str) -> list[tuple[str, Traversable]]:
+    found = []
+    for item in sorted(folder.iterdir(), key=lambda item: item.name):
+        if item.is_dir():
+            found += _below(item, f"{prefix}{item.name}/") if item.name != "__pycache__" else []
+        elif item.name != "__init__.py":
+            found.append((f"{prefix}{item.name}", item))
+    return found
 
 
 def init(
     directory: Annotated[Path, Argument(metavar="DIR", help="Folder to write into.")] = Path(),
+    template: Annotated[Template, Option(help="Which project to write.")] = Template.CASES,
     as_json: Annotated[bool, Option("--json", help="Print the written files as JSON.")] = False,
 ) -> None:
     """Write a small working project to start from.
 
-    It has three Python tools and a YAML contract, and passes lint. Nothing is overwritten: if one
-    of its files exists, the command names it and writes nothing.
+    cases: notices about cases, with Python tools and a YAML contract. refunds: money, with a limit
+    above which a person approves. http: tools that are HTTP requests. mcp: a gateway in front of an
+    MCP server. agent: an agent loop in plain Python. Each passes `counterseal check`, and its
+    README.md leads to a first approval. Nothing is overwritten: if one of the files exists, the
+    command names it and writes nothing.
     """
-    targets = [directory / name for name in TARGETS]
-    existing = [str(path) for path in targets if os.path.lexists(path)]
+    written = {directory / name: file for name, file in targets_of(template).items()}
+    existing = [str(path) for path in written if os.path.lexists(path)]
     if existing:
         fail(
             f"{', '.join(existing)} already {'exists' if len(existing) == 1 else 'exist'}.",
             "Nothing was written. Choose another folder: counterseal init DIR",
         )
-    templates = files("counterseal.cli.templates")
-    contents = map(templates.joinpath, TARGETS.values())
-    write_files({path: one.read_text("utf-8") for path, one in zip(targets, contents, strict=True)})
-    steps = [*([] if directory.resolve() == Path.cwd() else [f"cd {directory}"]), *STEPS]
-    created = [str(path) for path in targets]
+    write_files({path: file.read_text("utf-8") for path, file in written.items()})
+    here = directory.resolve() == Path.cwd()
+    steps = [*([] if here else [f"cd {directory}"]), *STEPS[template]]
+    created = [str(path) for path in written]
     page = [
         *(f"created  {path}" for path in created),
         "",
         "Next:",
         *(f"  {step}" for step in steps),
-        "README.md goes on from there: a draft, an approval, one e-mail.",
+        "README.md goes on from there, to an approval in the console.",
     ]
     render({"created": created, "next": steps}, lambda: page, as_json=as_json)

@@ -303,6 +303,9 @@ class Context:
     principal: Principal
     run_id: str
     call_id: str
+    conversation_id: str | None = None
+    session_id: str | None = None
+    """The caller's ids of what the call belongs to, as in its proposal."""
     key: str | None = None
     """The idempotency key, to hand to the destination."""
     attempt: int = 1

@@ -284,6 +284,8 @@ def tool_context(
         principal=ctx.principal,
         run_id=ctx.run.run_id,
         call_id=ctx.call_id,
+        conversation_id=ctx.proposal.conversation_id,
+        session_id=ctx.proposal.session_id,
         key=None if key is None else destination_key(ctx.principal.tenant, key),
         attempt=attempt,
         deadline=datetime.fromtimestamp(until, UTC),

@@ -1,0 +1,1 @@
+"""Files of one project. They are data: nothing imports them from here."""
