@@ -66,6 +66,8 @@ def settings_at(path: str | Path | None = None) -> Settings:
             )
         return load_settings(file)
     given = Path(path)
+    if not given.exists():
+        raise ConfigError(f"{given}: does not exist; give the path of {FILE_NAME} or its folder")
     return load_settings(given / FILE_NAME if given.is_dir() else given)
 
 

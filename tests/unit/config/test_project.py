@@ -115,7 +115,7 @@ def test_missing_project_is_an_error_with_the_fix(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CountersealError, match="counterseal init"):
         counterseal.open_project()
-    with pytest.raises(CountersealError, match=r"other\.toml: can't be read"):
+    with pytest.raises(CountersealError, match=r"other\.toml: does not exist; give the path"):
         counterseal.open_project("other.toml")
 
 
