@@ -23,6 +23,7 @@ GROUPS = {
     "Declare tools": "tool Tool Contract Effect RiskClass Trust Invariant ProposedCall DROP_STEP "
     "Secret Context Config ConfigParam State StateRead StateEffect Progress Blocks Partial lint "
     "load_contracts",
+    "Projects": "open_project Project sync Conversation",
     "Submit calls": "Runtime Principal Proposal Observation Code Path Run Budgets Tenant Plan "
     "PlanRule RepairLoop",
     "Decide and operate": "Grant Registry Policy Voter NeedsAttention Reconciler Webhook KeyRing",
@@ -35,6 +36,8 @@ ELSEWHERE = {
     "Contract": "[Contract fields](contract.md) lists what it holds.",
     "Effect": "[Effects and risk classes](effects.md) says what follows from each.",
     "Code": "[Codes](codes.md) has the response vector of each.",
+    "sync": "A module: `sync.open_project()` and `sync.Runtime.open(url)`, without `async`. "
+    "[Projects from Python](../projects.md) shows its use.",
     "DROP_STEP": "Returned by a corrector instead of a call: the call is dropped from its plan.",
 }
 """Sentences for names whose members have a page of their own, or that are plain values."""
