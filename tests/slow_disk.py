@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Self
 
 _connect = sqlite3.connect
+_FULL = 2
 
 
 class SlowDisk:
@@ -34,8 +35,10 @@ class SlowDisk:
             def execute(self, sql: str, *given: Any) -> Self:
                 changes = self.connection.total_changes
                 if sql == "COMMIT" and changes != self.synced:
-                    disk.wait()
-                    self.synced = changes
+                    (synchronous,) = super().execute("PRAGMA synchronous").fetchone()
+                    if synchronous >= _FULL:  # otherwise SQLite does not wait for the disk
+                        disk.wait()
+                        self.synced = changes
                 return super().execute(sql, *given)
 
         class Connection(sqlite3.Connection):
