@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from counterseal import Grant, Proposal
+from counterseal import Context, Grant, Proposal, tool
 from counterseal.audit import EventType
 from counterseal.codes import Code
 from counterseal.contract.invariants import Invariant
@@ -18,7 +18,7 @@ from counterseal.policy import Policy
 from counterseal.reconcile import Reconciler
 from counterseal.registry import Deprecation, Reason
 from counterseal.storage.memory import MemoryStore
-from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
+from counterseal.testing import HANG, FakeClock, approver, fake_tool, runtime_for, someone
 
 CASE = {
     "type": "object",
@@ -760,3 +760,20 @@ async def test_a_retired_tool_names_its_successor_and_does_not_say_give_up():
     assert "Use t2." in text
     assert "Do not try again" not in text
     assert "next action: replan" in text
+
+
+async def test_tool_sees_the_callers_conversation_and_session_also_after_an_approval():
+    seen = []
+
+    @tool(effect="external_notification", version="1.0.0", owner="desk", consequence="It is sent.")
+    async def send(ctx: Context) -> dict[str, bool]:
+        """Send it."""
+        seen.append((ctx.conversation_id, ctx.session_id))
+        return {"sent": True}
+
+    runtime = runtime_for(send)
+    held = ask("send", conversation_id="conv_1", session_id="sess_1")
+    assert (await runtime.submit(held, someone())).code is Code.CONFIRMATION_MISSING
+    await runtime.approvals.answer(approver())
+    assert await Reconciler(runtime).once() == {"executed": 1}
+    assert seen == [("conv_1", "sess_1")]
