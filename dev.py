@@ -137,8 +137,10 @@ class PipProgress:
         """Read pip's output to its end."""
         reader = threading.Thread(target=self._read, args=[lines], daemon=True)
         reader.start()
-        while reader.is_alive():
+        ended = False
+        while not ended:
             reader.join(self.EVERY_SECONDS)
+            ended = not reader.is_alive()
             self.tell()
 
     def _read(self, lines: Iterable[str]) -> None:
