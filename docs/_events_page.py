@@ -212,7 +212,7 @@ FIELDS = {
     "by": "who: approvers, an operator, or the call that reversed it",
     "captured": "where in the vault the arguments are kept, with what the decision depended on",
     "call_id": "the reversal's own call",
-    "code": "one of the 21 [codes](codes.md)",
+    "code": "one of the [codes](codes.md)",
     "comment": "what the voter said, redacted",
     "config": "the config that the decision rests on, redacted",
     "consequence": "what the call does, in a sentence, redacted",

@@ -1,4 +1,4 @@
-"""The 21 codes and their response vectors, which say what a caller can do. One table.
+"""The codes and their response vectors, which say what a caller can do. One table.
 
 A contract's `error_contract` and `error_taxonomy_mapping` refine the vector for its own tool.
 """
@@ -55,6 +55,9 @@ class Path(StrEnum):
 
 
 _REPLANS = frozenset({"refresh_state_and_replan", "drop_step", "replan"})
+"""Next actions for which other arguments do not help. `replan_or_ask_user` is not one of them: an
+invariant is often met with other arguments, so that SEMANTIC_INVALIDITY stays on the path repair.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

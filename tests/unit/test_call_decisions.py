@@ -63,6 +63,15 @@ def test_only_an_allowance_without_a_rule_is_plain():
     assert [timed.decision.plain for timed in call.decisions] == [True, False, False]
 
 
+def test_an_overruled_gate_has_one_decision_wherever_it_stands():
+    runtime = runtime_for()
+    call = a_call(runtime)
+    run_gates(call, [gate(allow(name)) for name in ("scope", "budget", "later")], runtime)
+    denial = deny("budget", Code.BUDGET_EXHAUSTED, "spent")
+    assert call.overrule(denial) is denial
+    assert [timed.decision for timed in call.decisions] == [allow("scope"), denial, allow("later")]
+
+
 def test_decisions_are_taken_back_to_where_decide_began():
     runtime = runtime_for()
     call = a_call(runtime)

@@ -180,7 +180,7 @@ async def _refused(call: Call, admission: Admission, services: CallServices) -> 
     if admission.refused is AdmissionRefusal.BUDGET and admission.charge is not None:
         return await _over_budget(call, admission.charge, admission.spent, services)
     if admission.refused is AdmissionRefusal.RATE:
-        return _overruled(call, rate_limited(admission.retry_after))
+        return call.overrule(rate_limited(admission.retry_after))
     if admission.refused is AdmissionRefusal.DUPLICATE and admission.entry is not None:
         if call.ctx.memory is None:
             return await recall(call, services, always=True) or DECIDE_AGAIN
@@ -203,14 +203,8 @@ async def _over_budget(
     """
     if not can_ask(call.ctx, charge):
         call.overdrawn = charge, spent
-        return _overruled(call, exhausted(charge, spent))
+        return call.overrule(exhausted(charge, spent))
     return await decide_over_budget(call, charge, spent, services) or await admit(call, services)
-
-
-def _overruled(call: Call, decision: Decision) -> Decision:
-    """Put the transaction's decision in the place of the budget gate's."""
-    call.overrule(decision)
-    return decision
 
 
 # --- what is stored to continue from --------------------------------------------------------------

@@ -133,9 +133,14 @@ class Call:
         """Append a decision that no gate has made."""
         self.decisions.append(TimedDecision(decision))
 
-    def overrule(self, decision: Decision) -> None:
-        """Replace the last decision."""
-        self.decisions[-1] = TimedDecision(decision, self.decisions[-1].nanoseconds)
+    def overrule(self, decision: Decision) -> Decision:
+        """Put a decision in the place of the one that its gate made before, and return it."""
+        for index, (earlier, nanoseconds) in enumerate(self.decisions):
+            if earlier.gate == decision.gate:
+                self.decisions[index] = TimedDecision(decision, nanoseconds)
+                return decision
+        self.add_decision(decision)
+        return decision
 
     def forget_decisions(self) -> None:
         """Take back the decisions since `first_decision`, before the gates run anew."""

@@ -2,7 +2,7 @@
 
 Events say which payload, contract, resource and consequence a call had. The arguments themselves
 are not in events, which are exported and kept long: they are in the vault, redacted and sealed,
-and the event points there. Reading them is on record (`views.calls`).
+and the event points there. Reading them is on record (`operations.auditor.read_arguments`).
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ async def refuse(call: Call, decision: Decision, services: CallServices) -> Obse
     """Record a refusal and return it as an observation; `escalate` if it happens too often."""
     code = decision.code or Code.UNKNOWN_ERROR
     call.refused_by, call.answered = decision, True
-    if not call.decisions or decision != call.decisions[-1].decision:
+    if all(timed.decision != decision for timed in call.decisions):
         call.add_decision(decision)  # by the ledger, not by a gate
     if decision.voids and decision.approval_id is not None:
         reason = {"approval_id": decision.approval_id, "reason": decision.reason}

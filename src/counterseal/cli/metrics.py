@@ -1,4 +1,4 @@
-"""`counterseal metrics`: the twenty metrics, computed from the audit log."""
+"""`counterseal metrics`: the metrics, computed from the audit log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def metrics(
         bool, Option("--prometheus", help="Print in the Prometheus text format.")
     ] = False,
 ) -> None:
-    """Show the twenty metrics of contract quality, each with its numerator and denominator.
+    """Show the metrics of contract quality, each with its numerator and denominator.
 
     They are computed from the audit log, so the console, the API and this command agree. A metric
     whose denominator is 0 has no value.

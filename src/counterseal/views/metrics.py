@@ -1,4 +1,4 @@
-"""The twenty metrics: their formulas, values over a window and over time, and as Prometheus reads.
+"""The metrics: their formulas, values over a window and over time, and as Prometheus reads.
 
 A metric's number and the list of events behind it come from the same test, so that they cannot
 differ. The store adds up events by the facts they count for (`audit.events`); a formula says which

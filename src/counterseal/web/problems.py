@@ -1,7 +1,7 @@
 """Problems: every refusal of a request, from one table.
 
 The API answers with `application/problem+json` (RFC 9457), the console with a page. A program
-decides by the code: one of the 21 codes for a call that was refused, else one of those in
+decides by the code: one of the codes for a call that was refused, else one of those in
 `PROBLEMS`. No text names a file, a query, or other callers. `problem_of` translates what routes
 raise; what it does not know is a fault of ours.
 """

@@ -4,9 +4,10 @@ Pages work without JavaScript; scripts keep them current and add keyboard shortc
 
 To add a page:
 
-1. Write a module beside `approvals` with `routes(state) -> list[Route]`: `state.get(path, handler)`
-   and `state.form(path, handler)`. A handler is called for signed-in people only, and after a form
-   was checked (origin, session, size). Add the module to `_PAGES` for a place in the navigation.
+1. Write a handler in the file of its section, and add it to `routes(state) -> list[Route]` there:
+   `state.get(path, handler)` or `state.form(path, handler)`. A handler is called for signed-in
+   people only, and after a form was checked (origin, session, size). A new section is a new file,
+   with its entry in `_PAGES` for a place in the navigation.
 2. A handler takes a `PageRequest`. It reads `request.view`, which knows tenant and roles, and
    returns `await request.render("page.html", title=…, shows="/v1/…", …)`, or after a form
    `request.redirect(path)`. `request.parameter(name)` is a parameter of the URL,
