@@ -56,6 +56,6 @@ def rejected(result):
     told = facts(result)
     assert told["code"] == "CONFIRMATION_MISSING"
     assert told["response"]["next_action"] == "replan"
-    assert "A person has refused this call." in said(result)
+    assert "A person has rejected this call." in said(result)
     assert "make the same call again" not in said(result)
     assert "url" not in told["approval"]

@@ -401,7 +401,7 @@ async def test_a_refusal_tells_the_agent_who_can_then_plan_anew(open_office):
     seen = await runtime.submit(letter("k"), agent())
     assert (seen.code, seen.path) == (Code.CONFIRMATION_MISSING, Path.REPLAN)
     assert (seen.approval_id, seen.next_action) == (it, "replan")
-    assert "Approval was refused. The approver says: Wrong address." in seen.for_model()
+    assert "An approver rejected the call. The approver says: Wrong address." in seen.for_model()
     other = await runtime.submit(letter("k", arguments={"recipient": "b@example.org"}), agent())
     assert other.next_action == "await_approval"
 

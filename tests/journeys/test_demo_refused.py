@@ -25,7 +25,7 @@ def test_a_port_that_is_taken(tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         said = refused(finished(tmp_path / "home", "--auto", "--port", str(port)))
-    assert "the port is taken. Give another --port; 0 takes a free one." in said
+    assert f"port {port} is taken. Give another --port; 0 takes a free one." in said
     assert not (tmp_path / "home" / "processes.json").exists()
 
 

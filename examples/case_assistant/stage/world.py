@@ -213,11 +213,12 @@ class _Starting:
 
     def _failed(self, process: subprocess.Popen[str], name: str) -> Trouble:
         process.wait()
+        command: list[str] = process.args  # type: ignore[assignment]
         log = self._logs / f"{name}.log"
         said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         words = "\n".join(said[-5:])
         if "in use" in words:
-            return Trouble(
-                f"{name}: the port is taken.", "Give another --port; 0 takes a free one."
-            )
+            port = command[command.index("--port") + 1]
+            fix = "Give another --port; 0 takes a free one."
+            return Trouble(f"{name}: port {port} is taken.", fix)
         return Trouble(f"{name} did not start.\n{words}", f"Everything that it said: {log}")

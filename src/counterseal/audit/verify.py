@@ -1,6 +1,6 @@
 """Verifies a tenant's record: every event is unchanged and in its place, and none is missing.
 
-Feed a `Verifier` the log in its order, page by page; it keeps only where each segment stands.
+Feed a `RecordVerifier` the log in its order, page by page; it keeps only where each segment stands.
 An attacker who can write to the store, but has no signing key, cannot change anything that a
 checkpoint covers without a finding. Events after the last checkpoint could be chained anew: these
 are reported as *unsealed*.

@@ -68,6 +68,8 @@ _EVENT_STYLES: Final = {
     "path.escalate": "yellow",
 }
 
+_RECEIPT_FIX: Final = "Give the file that `counterseal audit seal --json` wrote."
+
 app = command_group("Look at the audit log, export it, seal it, and verify it.")
 
 OneTenant = Annotated[
@@ -265,7 +267,7 @@ def show(
     if not events:
         fail(
             f"There is no call {call_id!r} in the audit log.",
-            "`counterseal audit list` shows the newest calls.",
+            "`counterseal audit calls` lists calls.",
         )
     records = [event.record(item) for item, event in events]
     record: dict[str, Any] = {"call_id": call_id, "events": records}
@@ -406,9 +408,11 @@ def export(
     from counterseal.audit.events import csv_head, csv_line, json_line
     from counterseal.operations.auditor import note_export
 
-    wanted, is_csv = search.filter(), form is ExportFormat.CSV and not as_json
+    wanted, is_csv = search.filter(), form is ExportFormat.CSV
+    if as_json and is_csv:
+        fail("--json and --format csv contradict each other.", "Give one of them.")
     if arguments and is_csv:
-        fail("--arguments works with --format jsonl only.")
+        fail("--arguments works with --format jsonl only.", "Leave out --format csv.")
     progress = Progress("event")
 
     async def write_all(opened: Store) -> int:
@@ -588,14 +592,15 @@ def _receipts(file: Path) -> dict[str, dict[int, bytes]]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        fail(f"Can't read {file}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}.")
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        fail(f"Can't read {file}: {why}.", _RECEIPT_FIX)
     for number, text in enumerate(lines, 1):
         try:
             receipt = json.loads(text)
             digest = bytes.fromhex(receipt["hash"])
             receipts.setdefault(str(receipt["tenant"]), {})[int(receipt["number"])] = digest
         except (ValueError, KeyError, TypeError):
-            fail(f"{file}:{number}: not a receipt of `counterseal audit seal --json`.")
+            fail(f"{file}:{number}: not a receipt.", _RECEIPT_FIX)
     return receipts
 
 

@@ -201,21 +201,23 @@ MEANINGS: Mapping[str, Meaning] = {
     ),
     "PERMISSION_DENIED": Meaning(
         cause="A grant, scope, role, tenant, version or risk limit does not allow the call; or "
-        "the tool is disabled, killed, or outside of the run's purpose.",
+        "the tool is disabled, killed, or outside of the run's purpose; or the service behind the "
+        "tool refused it.",
         do="The rule of the scope gate says which one. Grant it if the agent should have it; no "
         "other wording of the call helps.",
         reason="send_notice needs the scopes notice:send.",
     ),
     "POLICY_VIOLATION": Meaning(
         cause="A policy rule denied the call, no rule allowed it, or a rule could not be "
-        "evaluated.",
+        "evaluated; or the tool tried what its contract does not allow.",
         do="Find the rule that the decision names with `counterseal policy show`, and add the "
         "call as a case for `counterseal policy test`.",
         reason="At night only people on call may change anything.",
     ),
     "STALE_STATE": Meaning(
         cause="The probe found the target missing, or in another version than the one approved, "
-        "proposed against, or last seen by this run.",
+        "proposed against, or last seen by this run; "
+        "or verification found another state than the call should have left.",
         do="Let the agent read the target again and plan again. An approval for the old version "
         "is void.",
         reason="The target has changed since it was seen.",
@@ -274,12 +276,12 @@ MEANINGS: Mapping[str, Meaning] = {
         do="Fix the tool, or its output schema. Do not repeat the call: it has taken effect.",
     ),
     "COMPENSATION_REQUIRED": Meaning(
-        cause="A later step failed after this one had taken effect, so this one must be reversed.",
+        cause="Verification found that the call's effect is not as expected, or an operator wants "
+        "it reversed.",
         do="Run the contract's compensation tool, or have a person reverse it.",
     ),
     "COMPENSATION_FAILED": Meaning(
-        cause="The reversal of a step failed. The system at the destination is in a half-changed "
-        "state.",
+        cause="The reversal of a call failed, so the call's effect still stands.",
         do="Stop the run. A person has to compare both records and correct them by hand.",
     ),
     "UNKNOWN_ERROR": Meaning(

@@ -49,7 +49,7 @@ NAME: Final = "approval"
 ALLOW = allow(NAME)
 _COVERED = allow(NAME, rule="covered-by-original")
 _ENDED = {
-    HeldStatus.REJECTED: "Approval was refused.",
+    HeldStatus.REJECTED: "An approver rejected the call.",
     HeldStatus.EXPIRED: "The request for approval expired.",
 }
 _MAX_COMMENT = 300

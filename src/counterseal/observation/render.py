@@ -30,14 +30,14 @@ _SENTENCES = {
     Code.SIGNATURE_MISMATCH: "This key was used before with other arguments. Nothing was executed.",
     Code.DEPENDENCY_UNAVAILABLE: "A service that the tool needs is not available.",
     Code.OBSERVATION_NORMALIZATION_FAIL: "The tool ran, but its output can't be shown.",
-    Code.COMPENSATION_REQUIRED: "An earlier step took effect and must be reversed.",
-    Code.COMPENSATION_FAILED: "Reversing an earlier step failed. A person must look at it.",
+    Code.COMPENSATION_REQUIRED: "The call took effect and must be reversed.",
+    Code.COMPENSATION_FAILED: "Reversing the call failed. A person must look at it.",
     Code.UNKNOWN_ERROR: "The tool failed. The details are on record, not here.",
 }
 """True for every call with the code. What is true for some of them only is in their reasons."""
 _ENDINGS = {
     (Code.CONFIRMATION_MISSING, "rejected"): (
-        "A person has refused this call. Nothing was executed."
+        "A person has rejected this call. Nothing was executed."
     ),
     (Code.CONFIRMATION_MISSING, "expired"): (
         "This call was not approved in time. Nothing was executed."

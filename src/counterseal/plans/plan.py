@@ -218,7 +218,8 @@ async def judge_plan(
 ) -> tuple[Plan, list[Event]]:
     """Return what would become of each step, and an event of each correction and dropped step.
 
-    Nothing is recorded, held, spent or executed. `run_id` is the run as the caller named it.
+    Nothing is held, spent or executed, and nothing recorded here: the caller records the events.
+    `run_id` is the run as the caller named it.
     """
     judge = _Judge(principal, run, run_id, services)
     foreign: Any = steps

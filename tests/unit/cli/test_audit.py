@@ -308,6 +308,12 @@ def test_export_as_csv_has_the_same_fields(run, project):
         assert row == {name: value or "" for name, value in record.items()}
 
 
+def test_export_refuses_two_formats_at_once(run, project):
+    result = run("audit", "export", "--format", "csv", "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--json and --format csv contradict each other." in result.stderr
+
+
 # seal and verify ---------------------------------------------------------------------------------
 
 

@@ -99,7 +99,7 @@ def test_a_yes_is_handed_on_to_be_spent():
 
 
 @pytest.mark.parametrize(
-    ("status", "word"), [(HeldStatus.REJECTED, "refused"), (HeldStatus.EXPIRED, "expired")]
+    ("status", "word"), [(HeldStatus.REJECTED, "rejected"), (HeldStatus.EXPIRED, "expired")]
 )
 def test_a_no_ends_it_and_names_what_was_asked(status, word):
     decision = check(context(status))
@@ -183,4 +183,4 @@ def test_votes_that_can_not_be_read_say_nothing(vote):
     ctx = context(HeldStatus.REJECTED)
     garbled = replace(ctx.memory.held, votes=(vote,))
     decision = check(ctx.replace(memory=ctx.memory._replace(held=garbled)))
-    assert decision.reason == "Approval was refused."
+    assert decision.reason == "An approver rejected the call."

@@ -139,7 +139,7 @@ async def test_an_unused_approval_is_void_on_record(runtime, clock):
 
 @pytest.mark.parametrize(
     ("ending", "first"),
-    [("rejected", "A person has refused this call."), ("expired", "not approved in time")],
+    [("rejected", "A person has rejected this call."), ("expired", "not approved in time")],
 )
 async def test_an_agent_is_told_first_how_it_ended(runtime, clock, ending, first):
     it = await asked(runtime)
