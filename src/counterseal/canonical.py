@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import fields
 from datetime import datetime
 from enum import Enum
@@ -40,6 +40,14 @@ class FrozenDict(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (FrozenDict, (dict(self),))
+
+
+def unused_key(key: Any, taken: Container[Any]) -> Any:
+    """Return the key, or the key with a number if it is taken: keys can become equal when shown."""
+    shown, number = key, 2
+    while shown in taken:
+        shown, number = f"{key} ({number})", number + 1
+    return shown
 
 
 def pointer(*parts: str | int) -> str:

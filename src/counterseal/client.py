@@ -30,10 +30,10 @@ from counterseal.proposal import Proposal
 from counterseal.views import Me
 from counterseal.views.approvals import ApprovalPage, ApprovalRow
 from counterseal.views.attention import AttentionRow
+from counterseal.views.audit_log import AuditReport, ChainStatus, EventRow
 from counterseal.views.call_page import CallPage, CallRow, ProblemBody
 from counterseal.views.calls import BudgetRow, RunPage
 from counterseal.views.metrics import MetricRow
-from counterseal.views.record import AuditReport, ChainStatus, EventRow
 from counterseal.views.tools import (
     CatalogueEntry,
     GrantRow,

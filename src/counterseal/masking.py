@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus
 
-from counterseal.canonical import FrozenDict
+from counterseal.canonical import FrozenDict, unused_key
 
 SHORTEST: Final = 8
 """The shortest secret, in characters. A shorter one would match ordinary text."""
@@ -117,7 +117,7 @@ class Mask:
         for key, item in value.items():
             shown, masked = self._walk(key), self._walk(item)
             same = same and shown is key and masked is item
-            clean[_unused(shown, clean)] = masked
+            clean[unused_key(shown, clean)] = masked
         if same:
             return value
         return FrozenDict(clean) if isinstance(value, FrozenDict) else clean
@@ -181,14 +181,6 @@ def _json_number(number: float) -> str:
         return json.dumps(number)
     except ValueError:  # Python refuses to convert integers of thousands of digits
         return ""
-
-
-def _unused(key: Any, taken: Mapping[Any, Any]) -> Any:
-    """Return a free key: two keys can become equal by masking; the second is numbered."""
-    shown, number = key, 2
-    while shown in taken:
-        shown, number = f"{key} ({number})", number + 1
-    return shown
 
 
 # --- the forms of a value -------------------------------------------------------------------------

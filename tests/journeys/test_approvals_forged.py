@@ -24,7 +24,7 @@ from counterseal.approvals.terms import Choice, Vote
 from counterseal.approvals.tokens import Claims, issue
 from counterseal.codes import Code
 from counterseal.errors import CountersealError
-from counterseal.gates.approval import has_unknown_keys, signed
+from counterseal.gates.approval import has_unknown_keys, vote_record
 from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError
@@ -465,7 +465,7 @@ async def test_a_requesters_own_vote_does_not_count_however_it_was_signed(
     write(
         held.approval_id,
         status="approved",
-        votes=[signed(held, vote, ring.signer(Purpose.APPROVAL))],
+        votes=[vote_record(held, vote, ring.signer(Purpose.APPROVAL))],
         token=issue(claims_of(held, approver_ids=(name,)), ring),
     )
     assert rule_of(await runtime.submit(letter("k"), agent())) == "token-approver"

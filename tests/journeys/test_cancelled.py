@@ -98,7 +98,7 @@ async def test_a_call_that_was_cancelled_during_its_admission_is_on_record(effec
 
 async def test_a_call_that_was_refused_and_then_cancelled_has_one_end():
     runtime = runtime_for(fake_tool("slow"))
-    refuse, began = runtime.store.refuse, asyncio.Event()
+    refuse, began = runtime.store.record_and_count, asyncio.Event()
 
     async def slowly(*arguments):
         times = await refuse(*arguments)
@@ -106,7 +106,7 @@ async def test_a_call_that_was_refused_and_then_cancelled_has_one_end():
         await asyncio.Event().wait()
         return times
 
-    runtime.store.refuse = slowly
+    runtime.store.record_and_count = slowly
     runtime.registry.revoke(Grant(agent="agent", tool="slow"))
     end = await cancelled(runtime, began.is_set)
     assert (end.type, "status" in end.body) == (EventType.DENIED, False)

@@ -477,7 +477,7 @@ async def test_what_was_done_before_is_kept_and_what_the_ledger_refuses_is_rejec
     plan = await run.plan([write("a", text="other"), write("a")])
     assert fates(plan) == ["reject", "keep"]
     assert (plan.steps[0].gate, plan.steps[0].code) == ("ledger", "SIGNATURE_MISMATCH")
-    assert "answer would come from memory" in plan.steps[1].reason
+    assert "it would be answered from the ledger" in plan.steps[1].reason
 
 
 async def test_step_that_a_person_must_approve_is_held_and_takes_its_share():
@@ -721,7 +721,7 @@ async def test_step_that_was_taken_is_answered_from_memory_when_it_is_planned_ag
         for proposal in plan.proposals:
             assert (await runtime.submit(proposal, someone())).ok
     assert plan.steps[0].fate is Fate.KEEP
-    assert "answer would come from memory" in plan.steps[0].reason
+    assert "it would be answered from the ledger" in plan.steps[0].reason
     assert made.calls == [{"case": "a"}]
 
 

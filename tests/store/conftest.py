@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, DueKind, Held, HeldStatus, RunRecord
 from counterseal.ledger.requests import (
@@ -101,7 +101,7 @@ class Make:
         return RunRecord(**{"tenant": tenant, "run_id": run_id, "started_at": NOW, **more})
 
     def event(self, kind=EventType.STARTED, tenant="acme", run_id="run_1", call_id="call_1"):
-        caller = Caller(tenant, run_id, call_id, "save", "1.0.0", "agent", "u_1", "0" * 32)
+        caller = CallFields(tenant, run_id, call_id, "save", "1.0.0", "agent", "u_1", "0" * 32)
         return Event(kind, caller, NOW, "allow")
 
     def entry(self, key="k", tenant="acme", **more):

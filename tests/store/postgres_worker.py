@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, DueKind, HeldStatus, RunRecord
 from counterseal.ledger.requests import (
@@ -40,7 +40,7 @@ def entry(key):
 
 
 def request(key=None, *, approval_id=None, rates=(), charges=()):
-    caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", "agent", "u_1", "0" * 32)
+    caller = CallFields("acme", "run_1", "call_1", "save", "1.0.0", "agent", "u_1", "0" * 32)
     return AdmissionRequest(
         tenant="acme",
         run_id="run_1",

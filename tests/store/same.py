@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Concern, Due
 from counterseal.ledger.requests import Admission, AdmissionRequest, StoredEntry
@@ -63,7 +63,7 @@ mostly = st.sampled_from([0, 0, 0, 0, 1])
 
 
 def event(kind, tenant, run_id, body=None):
-    caller = Caller(tenant, run_id, "call_1", "save", "1.0.0", "agent", None, "0" * 32)
+    caller = CallFields(tenant, run_id, "call_1", "save", "1.0.0", "agent", None, "0" * 32)
     return Event(kind, caller, 1.5, "allow", "p1", "ref", body or {})
 
 

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, DueKind, HeldStatus, RunRecord
 from counterseal.ledger.requests import (
@@ -42,7 +42,7 @@ def entry(key, call_id="call_1"):
 
 
 def request(key=None, *, limit=1e9, approval_id=None, rates=()):
-    caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", "agent", "u_1", "0" * 32)
+    caller = CallFields("acme", "run_1", "call_1", "save", "1.0.0", "agent", "u_1", "0" * 32)
     return AdmissionRequest(
         tenant="acme",
         run_id="run_1",

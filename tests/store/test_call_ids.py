@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from counterseal import Grant, Proposal, Runtime, tool
 from counterseal.accounts.users import Person
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.ledger.entry import EntryStatus
 from counterseal.operations.attention import NeedsAttention
 from counterseal.operations.auditor import AmbiguousCallError, find_call, find_entry
@@ -228,7 +228,9 @@ async def test_calls_of_an_earlier_version_with_the_same_id_are_told_apart_by_th
 ):
     for number in (1, 2):
         run = f"run_{number}"
-        caller = Caller(*("acme", run, "call_0", "save", "1.0.0", "agent", "u_1", f"{number}" * 32))
+        caller = CallFields(
+            *("acme", run, "call_0", "save", "1.0.0", "agent", "u_1", f"{number}" * 32)
+        )
         event = Event(EventType.SUCCEEDED, caller, 1e9, "SUCCESS", body={"announced": True})
         entry = make.entry(f"k_{number}", call_id="call_0")
         await store.admit(make.admit(entry=entry, events=[event]))

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.audit.events import CallFact, read_tally
 from counterseal.errors import CountersealError
 from counterseal.ledger.records import HeldStatus
@@ -20,7 +20,7 @@ ENDS = {
 def ended(call_id, code="SUCCESS", tenant="acme", **who):
     kind, decision, body = ENDS[code]
     told = {"run_id": "run_1", "tool": "save", "agent": "bot", "user": "u_1", **who}
-    caller = Caller(
+    caller = CallFields(
         tenant,
         told["run_id"],
         call_id,
@@ -41,7 +41,9 @@ def begun(call_id, tenant="acme"):
 def record(store):
     async def record(*events):
         for event in events:
-            await store.refuse(event.caller.tenant, event.caller.run_id, "save", (), [event])
+            await store.record_and_count(
+                event.caller.tenant, event.caller.run_id, "save", (), [event]
+            )
 
     return record
 

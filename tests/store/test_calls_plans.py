@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from counterseal.audit import Caller, Event, EventType, columns_of
+from counterseal.audit import CallFields, Event, EventType, columns_of
 from counterseal.audit.chain import GENESIS, extend
 from counterseal.ledger.requests import CallFilter
 from counterseal.storage import open_store
@@ -49,7 +49,7 @@ def rows():
         version = "2.0.0" if tool == "rare" else "1.0.0"
         place = ("acme", f"run_{number // 10}", f"call_{number:09x}", tool, version)
         own = [f"{name}_{number % 1000}" for name in IDS]
-        caller = Caller(*place, *who, "t", *own)
+        caller = CallFields(*place, *who, "t", *own)
         failed = number % 9 == 0
         kind, code = (EventType.FAILED, "TIMEOUT") if failed else (EventType.SUCCEEDED, "SUCCESS")
         begun = Event(EventType.STARTED, caller, moment, "allow")

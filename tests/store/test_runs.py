@@ -62,7 +62,7 @@ async def test_refusals_are_counted_by_run_tool_and_kind(store, make):
 
     async def refuse(*kinds, run_id="run_1", tool="save"):
         event = make.event(EventType.DENIED, run_id=run_id)
-        return list(await store.refuse("acme", run_id, tool, kinds, [event]))
+        return list(await store.record_and_count("acme", run_id, tool, kinds, [event]))
 
     assert [await refuse("payload/1", "tool") for _ in range(2)] == [[1, 1], [2, 2]]
     assert await refuse("payload/2", "tool") == [1, 3]
@@ -75,31 +75,35 @@ async def test_refusals_are_counted_by_run_tool_and_kind(store, make):
 async def test_refusals_are_forgotten_when_the_tool_succeeds(store, make):
     await store.open_run(make.run())
     for tool in ("save", "send"):
-        await store.refuse("acme", "run_1", tool, ["tool"], [])
+        await store.record_and_count("acme", "run_1", tool, ["tool"], [])
     await store.settle(make.settle(mended="save"))
     assert (await store.find_run("acme", "run_1")).refused == {"send"}
-    assert list(await store.refuse("acme", "run_1", "save", ["tool"], [])) == [1]
-    assert list(await store.refuse("acme", "run_1", "send", ["tool"], [])) == [2]
+    assert list(await store.record_and_count("acme", "run_1", "save", ["tool"], [])) == [1]
+    assert list(await store.record_and_count("acme", "run_1", "send", ["tool"], [])) == [2]
 
 
 async def test_what_is_counted_for_the_run_is_every_tools_and_not_forgotten(store, make):
     await store.open_run(make.run())
-    assert list(await store.refuse("acme", "run_1", "save", ["run/repairs", "tool"], [])) == [1, 1]
-    assert list(await store.refuse("acme", "run_1", "send", ["run/repairs"], [])) == [2]
+    assert list(
+        await store.record_and_count("acme", "run_1", "save", ["run/repairs", "tool"], [])
+    ) == [1, 1]
+    assert list(await store.record_and_count("acme", "run_1", "send", ["run/repairs"], [])) == [2]
     assert (await store.find_run("acme", "run_1")).refused == {"save"}
     await store.settle(make.settle(mended="save"))
-    assert list(await store.refuse("acme", "run_1", "save", ["run/repairs", "tool"], [])) == [3, 1]
-    assert list(await store.refuse("acme", "run_1", "save", ["tool"] * 3, []))[-1] == 4
-    assert list(await store.refuse("acme", "run_1", "save", [], [make.event()])) == []
+    assert list(
+        await store.record_and_count("acme", "run_1", "save", ["run/repairs", "tool"], [])
+    ) == [3, 1]
+    assert list(await store.record_and_count("acme", "run_1", "save", ["tool"] * 3, []))[-1] == 4
+    assert list(await store.record_and_count("acme", "run_1", "save", [], [make.event()])) == []
 
 
 async def test_a_settlement_that_comes_too_late_ends_no_count(store, make):
     await store.open_run(make.run())
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
-    await store.refuse("acme", "run_1", "save", ["tool"], [])
+    await store.record_and_count("acme", "run_1", "save", ["tool"], [])
     late = make.done(entry)._replace(fence=entry.fence - 1)
     assert await store.settle(make.settle(entry=late, mended="save")) is False
-    assert list(await store.refuse("acme", "run_1", "save", ["tool"], [])) == [2]
+    assert list(await store.record_and_count("acme", "run_1", "save", ["tool"], [])) == [2]
 
 
 async def test_state_from_outside_is_marked_until_something_trusted_takes_its_place(store, make):
@@ -237,7 +241,7 @@ async def fill(store, make, tenant):
     )
     assert (await store.hold(make.held(tenant=tenant), [])).tenant == tenant
     assert list(
-        await store.refuse(tenant, "run_1", "save", ["f"], [make.event(tenant=tenant)])
+        await store.record_and_count(tenant, "run_1", "save", ["f"], [make.event(tenant=tenant)])
     ) == [1]
     store.note(make.event(tenant=tenant))
     keep(store, tenant, tenant.encode())

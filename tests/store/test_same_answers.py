@@ -164,7 +164,7 @@ class SameAnswers(Same):
     @step(tenant=tenants, run_id=runs, tool=tools, fingerprints=fingerprints, kinds=kinds)
     def refuse(self, tenant, run_id, tool, fingerprints, kinds):
         events = [event(kind, tenant, run_id) for kind in kinds]
-        self.ask("refuse", tenant, run_id, tool, fingerprints, events)
+        self.ask("record_and_count", tenant, run_id, tool, fingerprints, events)
 
     @step(off=mostly, what=objects)
     def change_the_registry(self, off, what):

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from counterseal import Grant, Proposal
-from counterseal.audit import Caller, Event, EventType, columns_of, event_of
+from counterseal.audit import CallFields, Event, EventType, columns_of, event_of
 from counterseal.canonical import freeze
 from counterseal.codes import Code, Path
 from counterseal.contract.invariants import Invariant
@@ -63,7 +63,7 @@ class Lazy(UserDict):
     ],
 )
 def test_a_body_is_kept_as_json_whatever_its_mappings_are(value, kept):
-    caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", "bot", None, "0" * 32)
+    caller = CallFields("acme", "run_1", "call_1", "save", "1.0.0", "bot", None, "0" * 32)
     for body in ({"it": value, "n": 1}, MappingProxyType({"it": value, "n": 1})):
         event = Event(EventType.STARTED, caller, 1.5, "allow", body=body)
         assert event_of(columns_of(event)).body == {"it": kept, "n": 1}
@@ -71,7 +71,7 @@ def test_a_body_is_kept_as_json_whatever_its_mappings_are(value, kept):
 
 @pytest.mark.parametrize("value", [object(), [object()], {"a": object()}])
 def test_what_is_no_json_is_refused(value):
-    caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", "bot", None, "0" * 32)
+    caller = CallFields("acme", "run_1", "call_1", "save", "1.0.0", "bot", None, "0" * 32)
     with pytest.raises((TypeError, ValueError)):
         columns_of(Event(EventType.STARTED, caller, 1.5, "allow", body={"it": value}))
 
@@ -127,7 +127,7 @@ def test_a_gate_that_does_not_exist_has_no_event():
 
 def test_a_record_is_json_and_names_all_parties():
     who = ("agent", None, "0" * 32, "call_0", "wf_1", "conv_1", "session_1")
-    caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", *who)
+    caller = CallFields("acme", "run_1", "call_1", "save", "1.0.0", *who)
     event = Event(EventType.DENIED, caller, 0.5, "deny", "sha256:p", "ref_1", {"fields": ["/a"]})
     record = event.record("evt_1")
     assert (
@@ -233,7 +233,7 @@ async def test_a_refusal_is_on_record_as_its_gates_and_as_the_calls_end(gate):
         assert event.decision == "deny"
         assert event.body["gate"] == gate
         assert event.body["code"] == code.value
-        assert event.caller == Caller(
+        assert event.caller == CallFields(
             "acme",
             "run_1",
             seen.call_id,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal import Proposal
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.audit.chain import hash_of, make_checkpoint, receipt, sealed_heads
 from counterseal.audit.events import COLUMNS, csv_head, csv_line, json_line
 from counterseal.audit.verify import FindingKind
@@ -39,14 +39,16 @@ async def store(tmp_path):
 
 
 def event(number=0, tenant="acme", **changes):
-    caller = Caller(tenant, "run_1", f"call_{number}", "save", "1.0.0", "agent", None, "t")
+    caller = CallFields(tenant, "run_1", f"call_{number}", "save", "1.0.0", "agent", None, "t")
     return Event(EventType.SUCCEEDED, caller, NOW, "SUCCESS", body={"number": number})._replace(
         **changes
     )
 
 
 async def tell(store, count=1, tenant="acme"):
-    await store.refuse(tenant, "run_1", "save", [], [event(n, tenant) for n in range(count)])
+    await store.record_and_count(
+        tenant, "run_1", "save", [], [event(n, tenant) for n in range(count)]
+    )
 
 
 # --- sealing --------------------------------------------------------------------------------------

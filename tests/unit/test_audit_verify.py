@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.audit import GENESIS, Caller, Event, EventType, Head, columns_of, extend
+from counterseal.audit import GENESIS, CallFields, Event, EventType, Head, columns_of, extend
 from counterseal.audit.chain import (
     BODY,
     Checkpoint,
@@ -130,7 +130,7 @@ class Log:
 
 
 def an_event(tenant, number):
-    caller = Caller(tenant, "run_1", f"call_{number}", "save", "1.0.0", "agent", None, "t")
+    caller = CallFields(tenant, "run_1", f"call_{number}", "save", "1.0.0", "agent", None, "t")
     return Event(EventType.SUCCEEDED, caller, BEGAN / 1e6, "SUCCESS", body={"number": number})
 
 

@@ -30,13 +30,13 @@ def test_a_denial_ends_the_gates_and_is_the_last_decision():
     assert [timed.decision.gate for timed in call.decisions] == ["scope", "policy"]
 
 
-def test_a_demand_for_approval_lets_the_later_gates_run():
+def test_a_required_approval_lets_the_later_gates_run():
     runtime = runtime_for()
     call = a_call(runtime)
     by_policy, by_gate = require_approval("policy", "ask"), require_approval("approval", "ask")
     gates = [gate(by_policy), gate(by_gate), gate(allow("budget"))]
     assert run_gates(call, gates, runtime) is None
-    assert (call.ctx.approvals, call.approval_demand) == ((by_policy,), by_gate)
+    assert (call.ctx.requirements, call.approval_requirement) == ((by_policy,), by_gate)
     assert len(call.decisions) == 3
 
 
@@ -80,7 +80,7 @@ def test_decisions_are_taken_back_to_where_decide_began():
     run_gates(call, [gate(require_approval("approval", "ask"))], runtime)
     call.forget_decisions()
     assert [timed.decision.gate for timed in call.decisions] == ["scope"]
-    assert call.approval_demand is None
+    assert call.approval_requirement is None
 
 
 def test_a_step_takes_a_call_that_was_made_by_hand():

@@ -236,10 +236,10 @@ ENTRY = Entry(
 )
 ANSWERS = {
     EntryStatus.PENDING: Answer.IN_PROGRESS,
-    EntryStatus.COMPLETED: Answer.REPLAY,
+    EntryStatus.COMPLETED: Answer.REPEAT,
     EntryStatus.FAILED_RETRYABLE: Answer.EXECUTE,
-    EntryStatus.FAILED_FINAL: Answer.REPLAY,
-    EntryStatus.COMPENSATED: Answer.REPLAY,
+    EntryStatus.FAILED_FINAL: Answer.REPEAT,
+    EntryStatus.COMPENSATED: Answer.REPEAT,
     EntryStatus.EXPIRED: Answer.EXPIRED,
 }
 
@@ -267,7 +267,7 @@ def test_a_key_of_which_nothing_came_is_free_for_a_mended_payload():
 
 def test_what_the_destination_refused_is_not_tried_again_unchanged():
     refused = ENTRY._replace(status=EntryStatus.FAILED_RETRYABLE, observation={"code": "no"})
-    assert duplicate(refused, b"r") is Answer.REPLAY
+    assert duplicate(refused, b"r") is Answer.REPEAT
     assert duplicate(refused, b"other") is Answer.EXECUTE
 
 

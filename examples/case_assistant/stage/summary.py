@@ -17,7 +17,7 @@ from typing import Any
 from rich.table import Table
 
 from counterseal.client import Client
-from counterseal.views.record import EventRow
+from counterseal.views.audit_log import EventRow
 
 __all__ = ["Figures", "gather", "settled", "table", "total"]
 

@@ -1,4 +1,4 @@
-"""People at the door: signing in with a name and a password, sessions, personal keys, lock-out.
+"""Signing in: names and passwords, sessions, personal keys, lock-out.
 
 Every failure gets the same answer: an unknown or disabled user costs the same work and reads the
 same as a wrong password. Successes and failures are on record in the tenants where the user has
@@ -33,7 +33,7 @@ from counterseal.accounts.users import (
     Passwords,
     Person,
 )
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.errors import CountersealError
 from counterseal.proposal import folded
 from counterseal.registry.identities import User, read_person_key
@@ -161,9 +161,11 @@ class People:
     ) -> None:
         now, name = self._services.clock(), None if user is None else user.name
         tenants = [_SHARED_TENANT] if user is None else user.tenants
-        callers = [Caller(tenant, "", "", "", "", "counterseal", name, "") for tenant in tenants]
+        callers = [
+            CallFields(tenant, "", "", "", "", "counterseal", name, "") for tenant in tenants
+        ]
         events = [Event(kind, caller, now, decision, body=facts) for caller in callers]
-        await self._services.store.refuse(_SHARED_TENANT, "", "", (), events)
+        await self._services.store.write(events)
 
     async def sign_out_everywhere(self, session: Session) -> None:
         """End all sessions of the person, on every worker."""
@@ -262,7 +264,7 @@ class _Counts:
         while len(self._all) > self._most:
             self._all.popitem(last=False)
 
-    def took_back(self, key: Hashable) -> None:
+    def uncount(self, key: Hashable) -> None:
         """Uncount one failure."""
         count = self._all.get(key)
         if count is not None and count.failures > 0:
@@ -313,7 +315,7 @@ class Lockout:
     def passed(self, name: str, address: str) -> None:
         """Report an attempt as successful. Of the address only this attempt is uncounted."""
         self._names.forget(self._key(name, address))
-        self._addresses.took_back(address)
+        self._addresses.uncount(address)
         self._trusted[name, address] = None
         self._trusted.move_to_end((name, address))
         while len(self._trusted) > self._most:
@@ -321,8 +323,8 @@ class Lockout:
 
     def withdraw(self, name: str, address: str) -> None:
         """Report an attempt as not made after all."""
-        self._names.took_back(self._key(name, address))
-        self._addresses.took_back(address)
+        self._names.uncount(self._key(name, address))
+        self._addresses.uncount(address)
 
     def _key(self, name: str, address: str) -> Hashable:
         pair = (name, address)

@@ -200,7 +200,7 @@ def _message(request: ToolCallRequest, call: HostCall, answer: Answer) -> Result
             status="error",
             artifact=answer.observation.record(),
         )
-    changed = "" if call.arguments == called["args"] else f"\n[{_told(call.arguments)}]"
+    changed = "" if call.arguments == called["args"] else f"\n[{_edited_sentence(call.arguments)}]"
     if answer.native is not None and not changed:
         return answer.native[0]
     value = answer.value
@@ -214,7 +214,7 @@ def _message(request: ToolCallRequest, call: HostCall, answer: Answer) -> Result
     )
 
 
-def _told(arguments: Any) -> str:
+def _edited_sentence(arguments: Any) -> str:
     return f"A person changed the arguments to {json.dumps(arguments)}"
 
 

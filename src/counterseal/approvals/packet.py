@@ -20,7 +20,7 @@ from counterseal.approvals.terms import (
     still_needed,
     who_may,
 )
-from counterseal.canonical import at, freeze, thaw
+from counterseal.canonical import at, freeze, thaw, unused_key
 from counterseal.contract.effects import Effect, Semantics
 from counterseal.contract.fill import (
     TemplateError,
@@ -246,7 +246,7 @@ def _with_code_points(value: Any, redact: Callable[[Any], Any]) -> Any:
     if isinstance(value, Mapping):
         copy: dict[str, Any] = {}
         for key, item in value.items():
-            copy[_unused(_with_code_points(key, redact), copy)] = _with_code_points(item, redact)
+            copy[unused_key(_with_code_points(key, redact), copy)] = _with_code_points(item, redact)
         return copy
     if isinstance(value, list | tuple):
         return [_with_code_points(item, redact) for item in value]
@@ -257,14 +257,6 @@ def _with_code_points(value: Any, redact: Callable[[Any], Any]) -> Any:
     # Invisible characters may hide a secret from the redactor; then the redacted text is shown.
     bare = "".join(char for char in value if char in _KEPT or visible(char) == char)
     return spelled if redact(bare) == bare else bare
-
-
-def _unused(key: str, taken: Mapping[str, Any]) -> str:
-    """Return a key that is not taken: keys can become equal with code points in them."""
-    shown, number = key, 2
-    while shown in taken:
-        shown, number = f"{key} ({number})", number + 1
-    return shown
 
 
 # --- what happens ---------------------------------------------------------------------------------

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from counterseal.audit.chain import GENESIS, Columns, Head, Link, columns_of, event_of, extend
-from counterseal.audit.events import Caller, Event, EventType
+from counterseal.audit.events import CallFields, Event, EventType
 
 __all__ = [
     "GENESIS",
-    "Caller",
+    "CallFields",
     "Columns",
     "Event",
     "EventType",

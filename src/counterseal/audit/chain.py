@@ -16,21 +16,21 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from counterseal.audit.events import Caller, Event, EventType, filed
+from counterseal.audit.events import CallFields, Event, EventType, filed
 from counterseal.canonical import canonical, json_default
 from counterseal.errors import CountersealError
 from counterseal.keys import Signer
 
 SALT_BYTES: Final = 16
 _FIRST: Final = 8
-"""Fields of a `Caller` that events have always had."""
+"""Fields of a `CallFields` that events have always had."""
 COLUMNS: Final = (
-    *("type", *Caller._fields[:_FIRST], "occurred_at", "decision", "policy_version"),
-    *("external_ref", "body", "code", "tally", "cost", *Caller._fields[_FIRST:]),
+    *("type", *CallFields._fields[:_FIRST], "occurred_at", "decision", "policy_version"),
+    *("external_ref", "body", "code", "tally", "cost", *CallFields._fields[_FIRST:]),
 )
 """The columns of an event, in the order in which its digest covers them."""
 BODY: Final = COLUMNS.index("body")
-_LATER: Final = len(COLUMNS) - len(Caller._fields) + _FIRST
+_LATER: Final = len(COLUMNS) - len(CallFields._fields) + _FIRST
 """Where the columns begin that events of earlier versions do not have."""
 _NOTHING_LATER: Final = (None,) * (len(COLUMNS) - _LATER)
 Columns = tuple[Any, ...]
@@ -115,7 +115,7 @@ def event_of(columns: Columns) -> Event:
     occurred_at, decision, policy_version, external_ref, body = columns[_FIRST + 1 : BODY + 1]
     event = Event(
         type=EventType(columns[0]),
-        caller=Caller(*columns[1 : _FIRST + 1], *columns[_LATER - len(COLUMNS) :]),
+        caller=CallFields(*columns[1 : _FIRST + 1], *columns[_LATER - len(COLUMNS) :]),
         occurred_at=occurred_at,
         decision=decision,
         policy_version=policy_version,

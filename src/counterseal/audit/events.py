@@ -19,7 +19,11 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class EventType(StrEnum):
-    """The steps of a call and its aftermath, the response paths, and the refusals of gates."""
+    """What is recorded.
+
+    The steps of a call and its aftermath; changes of the registry and of upstream tools; sign-ins;
+    what is read or erased of the record; the response paths; the refusals of gates.
+    """
 
     REQUESTED = "tool.requested"
     DENIED = "tool.denied"
@@ -73,8 +77,8 @@ class EventType(StrEnum):
         return cls(f"gate.{gate}.refused")
 
 
-class Caller(NamedTuple):
-    """The fields that all events of one call share."""
+class CallFields(NamedTuple):
+    """The fields that all events of one call share: which call it is, and who made it."""
 
     tenant: str
     run_id: str
@@ -95,7 +99,7 @@ class Event(NamedTuple):
     """One audit record. `body` holds what only this type of event has; never a secret."""
 
     type: EventType
-    caller: Caller
+    caller: CallFields
     occurred_at: float
     decision: str
     policy_version: str | None = None
@@ -118,7 +122,7 @@ class Event(NamedTuple):
 
 def erasure_event(tenant: str, now: float, count: int, until: int) -> Event:
     """Return the event that records an erasure: how many events, and up to which number."""
-    caller = Caller(tenant, "", "", "", "", "counterseal", None, "")
+    caller = CallFields(tenant, "", "", "", "", "counterseal", None, "")
     return Event(EventType.ERASED, caller, now, "erase", body={"events": count, "until": until})
 
 
@@ -310,7 +314,7 @@ COUNTED: Final[Mapping[str, Callable[[str, Body], Counted | None]]] = {
 COLUMNS: Final = (
     "event_id",
     "type",
-    *Caller._fields,
+    *CallFields._fields,
     "occurred_at",
     "decision",
     "policy_version",

@@ -14,11 +14,11 @@ from pydantic_core import from_json, to_json
 
 from counterseal.audit import EventType
 from counterseal.call.call import DECIDE_AGAIN, Call, CallServices, End
-from counterseal.call.capture import asked, proposal_row
+from counterseal.call.capture import proposal_facts, proposal_row
 from counterseal.call.decide import decide_over_budget
 from counterseal.call.events import decisions_of, event, gate_events
 from counterseal.call.execute import observe
-from counterseal.call.recall import identify, recall, repeated, replay
+from counterseal.call.recall import answer_repeat, identify, recall, repeated
 from counterseal.call.settle import write_outcome
 from counterseal.canonical import json_default
 from counterseal.codes import Code
@@ -92,7 +92,7 @@ def _request(call: Call, entry: Entry | None, services: CallServices) -> Admissi
     if ctx.resolved.announced:  # of another read, the event at its end says everything
         captured, place = proposal_row(call, services)
         # The gates' decisions, so that they are on record if the process ends here.
-        body = {"gates": decisions_of(call), **asked(call, services), **place}
+        body = {"gates": decisions_of(call), **proposal_facts(call, services), **place}
         if ctx.principal.parents:
             body["parents"] = [*ctx.principal.parents]
         events.append(event(call, EventType.REQUESTED, "allow", body))
@@ -186,7 +186,7 @@ async def _refused(call: Call, admission: Admission, services: CallServices) -> 
             return await recall(call, services, always=True) or DECIDE_AGAIN
         end = repeated(call, admission.entry)
         if isinstance(end, Observation):
-            return await replay(call, admission.entry, end, services)
+            return await answer_repeat(call, admission.entry, end, services)
         return end or DECIDE_AGAIN
     if admission.refused is AdmissionRefusal.EPOCH:
         await services.catch_up()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
-from counterseal.audit import Caller
+from counterseal.audit import CallFields
 from counterseal.clocks import boottime
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
@@ -70,21 +70,21 @@ class Call:
     """True from the second decision on: something had changed after the first."""
     resumed: bool = False
     """True if a worker continues what another one began; no agent waits for the answer."""
-    asked: dict[str, Any] | None = None
-    """What events say of the proposal; see `capture.asked`."""
-    caller: Caller | None = None
+    proposal_facts: dict[str, Any] | None = None
+    """What events say of the proposal; see `capture.proposal_facts`."""
+    caller: CallFields | None = None
     """Part of every event; see `events.event`."""
 
     # --- receive, decide --------------------------------------------------------------------------
     decisions: list[TimedDecision] = field(default_factory=list)
     recall_first: bool = False
     """True if stored data matters to the decision."""
-    weighs: bool = False
+    needs_counters: bool = False
     """True if recall must also read the counters, for a policy rule or an approver."""
-    approval_demand: Decision | None = None
+    approval_requirement: Decision | None = None
     """The approval gate's decision that approvers must be asked."""
-    budget_demands: tuple[Decision, ...] = ()
-    """Demands for approval because budgets are exhausted."""
+    budget_requirements: tuple[Decision, ...] = ()
+    """Decisions that require approval because budgets are exhausted."""
     first_decision: int = 0
     """Number of decisions before the gates that `decide` runs."""
     policy_version: str | None = None
@@ -106,7 +106,7 @@ class Call:
     overdrawn: tuple[Charge, int] | None = None
     """The charge that was refused because of its budget, and how much of that was spent."""
     takes_over: int | None = None
-    """Fencing number of an earlier call under the same key, whose outcome is unknown."""
+    """Fence number of an earlier call under the same key, whose outcome is unknown."""
     entry: Entry | None = None
     """The reservation in the ledger."""
 
@@ -145,8 +145,8 @@ class Call:
     def forget_decisions(self) -> None:
         """Take back the decisions since `first_decision`, before the gates run anew."""
         del self.decisions[self.first_decision :]
-        self.approval_demand = None
-        self.learn(approvals=self.budget_demands, approval_id=None)
+        self.approval_requirement = None
+        self.learn(requirements=self.budget_requirements, approval_id=None)
 
     @property
     def tenant(self) -> str:
@@ -374,11 +374,12 @@ class Leases:
         return now - self._set_at < self.seconds
 
     def orphaned_for(self, entry: Entry) -> float:
-        """Return for how many seconds this process has seen that no worker may begin an attempt.
+        """Return the seconds since this process first saw the entry as UNKNOWN.
 
-        That is so in phase UNKNOWN, until the key is reserved anew: then fence number less looks is
-        another. Only this process's monotonic clock counts: any other may be set, and while the
-        machine sleeps, a request does not get any further.
+        From then on no worker may begin an attempt, until the key is reserved anew. Each
+        reservation is counted anew; `fence - looks` identifies it. Only this process's monotonic
+        clock counts: any other may be set, and while the machine sleeps, a request does not get
+        any further.
         """
         if entry.phase is not Phase.UNKNOWN:
             return 0.0
@@ -395,7 +396,7 @@ class Leases:
         """Stop renewing an entry: it is settled, or another worker will settle it."""
         place = (entry.tenant, entry.key)
         held = self._held.get(place)
-        # Another fencing number belongs to a later call of this process.
+        # Another fence number belongs to a later call of this process.
         if held is not None and held[0].fence == entry.fence:
             del self._held[place]
 

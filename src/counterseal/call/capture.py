@@ -24,11 +24,11 @@ from counterseal.ledger.rows import VaultRow, new_pointer
 
 FORMAT: Final = 2
 MAX_REFUSED_BYTES: Final = 8 * 1024
-"""What is kept of a refused proposal: anybody who may propose can have one refused."""
+"""Of a refused proposal. Small, because any caller can fill the vault with refused proposals."""
 MAX_BYTES: Final = 256 * 1024
 _DAY: Final = 86_400.0
-_UNTRUSTED: Final = ("effective", "proposal", "config", "run", "target")
-"""What a secret may be in, beside the arguments."""
+_MAY_HOLD_SECRETS: Final = ("effective", "proposal", "config", "run", "target")
+"""Fields of a capture, beside its arguments."""
 PRINCIPAL: Final = ("tenant", "agent", "user", "roles", "scopes", "risk_level")
 _GIVEN: Final = ("version", "key", "operation_id", *CALLER_IDS, "expected_version", "origins")
 _given_values: Final = attrgetter(*_GIVEN, "tokens")
@@ -72,11 +72,11 @@ class Capture(NamedTuple):
 # --- what events say ------------------------------------------------------------------------------
 
 
-def asked(call: Call, services: CallServices) -> dict[str, Any]:
+def proposal_facts(call: Call, services: CallServices) -> dict[str, Any]:
     """Return what events say of the proposal: everything but the place of its arguments."""
-    if call.asked is None:
-        call.asked = _facts(call, services)
-    return call.asked
+    if call.proposal_facts is None:
+        call.proposal_facts = _facts(call, services)
+    return call.proposal_facts
 
 
 def keep_proposal(call: Call, services: CallServices, *, refused: bool = False) -> dict[str, Any]:
@@ -88,12 +88,13 @@ def keep_proposal(call: Call, services: CallServices, *, refused: bool = False) 
     except Exception as error:  # noqa: BLE001 - a broken vault must not keep a call from its end
         services.report(call.call_id, "vault", error)
         place = {"not_captured": "failed"}
-    return {**asked(call, services), **place}
+    return {**proposal_facts(call, services), **place}
 
 
 def _facts(call: Call, services: CallServices) -> dict[str, Any]:
     ctx, fingerprint = call.ctx, services.telemetry.fingerprint
     tenant = call.tenant
+    # Not the `payload_hash` of a token, which is the approval hash.
     facts: dict[str, Any] = {"payload_hash": fingerprint(tenant, _payload(call).hex())}
     if call.key is not None:
         facts["key_fingerprint"] = fingerprint(tenant, call.key)
@@ -209,7 +210,7 @@ def _packed(call: Call, services: CallServices, most: int) -> bytes:
     arguments, redactions = redactor.redact(capture.arguments)
     text = _json(arguments)
     cut = len(text) > most
-    others, _ = redactor.redact({name: getattr(capture, name) for name in _UNTRUSTED})
+    others, _ = redactor.redact({name: getattr(capture, name) for name in _MAY_HOLD_SECRETS})
     if cut:
         arguments, others["effective"] = text[:most].decode(errors="ignore"), None
     found = [redaction.record() for redaction in redactions]
@@ -229,19 +230,19 @@ def _capture(call: Call) -> Capture:
     who = (principal.tenant, principal.agent, principal.user, roles, scopes, principal.risk_level)
     state = {key: [run.state.get(key), version] for key, version in ctx.state_read.items()}
     return Capture(
-        FORMAT,
-        _given(ctx),
-        given,
-        who,
-        None if record is None else record.contract.hash,
-        call.policy_version,
-        (run.run_id, run.turn, run.pins.get(str(proposal.tool)), state),
-        ctx.now,
-        _memory(call),
-        dict(ctx.config_shown) if ctx.config_shown else None,
-        ctx.before,
-        ctx.version_seen,
-        dict(ctx.arguments) if ctx.corrections else None,
+        format=FORMAT,
+        arguments=_given(ctx),
+        proposal=given,
+        principal=who,
+        contract_hash=None if record is None else record.contract.hash,
+        policy_version=call.policy_version,
+        run=(run.run_id, run.turn, run.pins.get(str(proposal.tool)), state),
+        now=ctx.now,
+        memory=_memory(call),
+        config=dict(ctx.config_shown) if ctx.config_shown else None,
+        target=ctx.before,
+        version_seen=ctx.version_seen,
+        effective=dict(ctx.arguments) if ctx.corrections else None,
     )
 
 

@@ -86,7 +86,7 @@ def new_call(
 
 
 def receive(call: Call, run: RunRecord, services: CallServices) -> Decision | None:
-    """Resolve the version of the tool that this run uses; gates parse, schema, scope.
+    """Resolve the tool's version for this run, and run the gates parse, schema and scope.
 
     Reads nothing from the store.
     """
@@ -97,7 +97,7 @@ def receive(call: Call, run: RunRecord, services: CallServices) -> Decision | No
         compiled = services.compiled_for(record)
         call.learn(run=run, record=record, compiled=compiled)
         asks, reads_run = compiled.asks or policy.asks(call.ctx), compiled.reads_run
-        call.weighs = reads_run or asks
+        call.needs_counters = reads_run or asks
         # Admission finds out whether a call was made before. Recall looks it up earlier where an
         # approver or a probe comes first, because neither may be asked twice.
         before_others = compiled.keyed and (asks or record.contract.probe is not None)
@@ -186,9 +186,9 @@ def _take(
         return decision
     if verdict is Verdict.REQUIRE_APPROVAL:
         if decision.gate == "approval":
-            call.approval_demand = decision
+            call.approval_requirement = decision
         else:
-            call.learn(approvals=(*call.ctx.approvals, decision))
+            call.learn(requirements=(*call.ctx.requirements, decision))
     if decision.policy_version is not None:
         call.policy_version = decision.policy_version
     return None
@@ -205,13 +205,16 @@ def _broken(call: Call, gate: str, error: Exception, services: CallServices) -> 
 
 
 async def decide(call: Call, services: CallServices) -> End | None:
-    """Gates semantics, policy, state, approval, budget; hold the call if approval is required."""
+    """Run the gates semantics, policy, state, approval and budget.
+
+    Holds the call if approval is required.
+    """
     call.first_decision = len(call.decisions)
     denied = await _run_gates_after_recall(call, services)
     if denied is not None and call.ctx.memory is None:
         # A call that is not allowed any more may have been executed before.
         return await recall(call, services, always=True) or denied
-    if denied is None and call.approval_demand and call.key is None:
+    if denied is None and call.approval_requirement and call.key is None:
         # Approval is required, so earlier requests for it matter after all.
         identify(call)
         await read_memory(call, services)
@@ -220,21 +223,21 @@ async def decide(call: Call, services: CallServices) -> End | None:
     held = call.ctx.memory.held if call.ctx.memory else None
     if held is not None and held.approval_id == call.ctx.approval_id:
         call.trace_id, call.caller = held.trace_id, None  # go on under the held call's trace
-    if denied is not None or call.approval_demand is None:
+    if denied is not None or call.approval_requirement is None:
         return denied
     overdrawn = _overdrawn(call)
     if overdrawn is not None:
         return await decide_over_budget(call, *overdrawn, services)
-    return await hold(call, call.approval_demand, services)
+    return await hold(call, call.approval_requirement, services)
 
 
 async def decide_over_budget(
     call: Call, charge: Charge, spent: int, services: CallServices
 ) -> End | None:
-    """Decide anew on a call that exceeds a budget, with a demand for approval of that."""
+    """Decide anew on a call that exceeds a budget, with approval of that required."""
     if call.key is not None and not call.counters_recalled:
         await read_memory(call, services)  # approvers are asked about all budgets at once
-    call.budget_demands += (_budget_demand(charge, spent),)
+    call.budget_requirements += (_budget_requirement(charge, spent),)
     call.learn(over_budget=(*call.ctx.over_budget, charge.budget))
     call.forget_decisions()
     return await decide(call, services)
@@ -253,8 +256,8 @@ def _overdrawn(call: Call) -> tuple[Charge, int] | None:
     return None
 
 
-def _budget_demand(charge: Charge, spent: int) -> Decision:
-    """Return the demand that approvers allow one call beyond a budget."""
+def _budget_requirement(charge: Charge, spent: int) -> Decision:
+    """Return the decision that requires approval of one call beyond a budget."""
     limit, more = charge.words(charge.limit), charge.words(charge.amount)
     state = f"is spent: {charge.words(spent)} of {limit}" if charge.limit else "grants nothing"
     reason = f"The budget {charge.budget} {state}, and this call takes {more} more."
@@ -296,7 +299,7 @@ async def preview(
     if end is None:
         known = await recall(call, services, always=True)
         if isinstance(known, Observation):
-            reason = "It was done before; the answer would come from memory."
+            reason = "It was done before; it would be answered from the ledger."
             return Preview.of(call, Verdict.ALLOW, known.code, reason)
         end = known
         if end is not None:
@@ -305,9 +308,9 @@ async def preview(
         if planned is not None:
             call.learn(memory=planned.added_to(memory))
     if end is None:
-        end = await _run_gates_after_recall(call, services) or call.approval_demand
+        end = await _run_gates_after_recall(call, services) or call.approval_requirement
         overdrawn = _overdrawn(call)
         if end is None and overdrawn is not None:
-            call.approval_demand = end = _budget_demand(*overdrawn)
+            call.approval_requirement = end = _budget_requirement(*overdrawn)
     last = end or call.decisions[-1].decision
     return Preview.of(call, last.verdict, last.code, last.reason)

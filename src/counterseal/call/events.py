@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.call.call import Call, CallServices
 from counterseal.call.capture import keep_proposal, kept_for
 from counterseal.canonical import canonical, pointer, thaw
@@ -67,7 +67,7 @@ def event(
     ctx = call.ctx
     if call.caller is None:
         record, principal, own = ctx.record, ctx.principal, caller_ids(ctx.proposal)
-        call.caller = Caller(
+        call.caller = CallFields(
             tenant=principal.tenant,
             run_id=ctx.run.run_id,
             call_id=ctx.call_id,
@@ -91,10 +91,10 @@ def event(
 
 def caller_of(
     about: Entry | Due | Held, agent: str, user: str | None, trace_id: str = ""
-) -> Caller:
+) -> CallFields:
     """Return the caller part of an event about something stored."""
     place = (about.tenant, about.run_id, about.call_id, about.tool, about.version)
-    return Caller(*place, agent, user, trace_id)
+    return CallFields(*place, agent, user, trace_id)
 
 
 def event_body(call: Call, answer: Observation | None = None) -> dict[str, Any]:
@@ -337,19 +337,19 @@ async def count_refusal(
     """
     if call.resumed:
         return answer
-    ctx, count = call.ctx, services.store.refuse
+    ctx, record_and_count = call.ctx, services.store.record_and_count
     tool = ctx.record.name if ctx.record else UNKNOWN_TOOL
     limits = _limits(call, answer)
     if not limits and not events:
         return answer
-    times = await count(call.tenant, ctx.run.run_id, tool, list(limits), events)
+    times = await record_and_count(call.tenant, ctx.run.run_id, tool, list(limits), events)
     counts = dict(zip(limits, times, strict=True))
     if all(counts[name] < limit for name, limit in limits.items()):
         return answer
     attempts_left = _ATTEMPTS - counts.get("tool", _ATTEMPTS)
     if attempts_left > 0:
         # An agent that repeats one mistake gets no new attempts by making another one.
-        await count(call.tenant, ctx.run.run_id, tool, ["tool"] * attempts_left, ())
+        await record_and_count(call.tenant, ctx.run.run_id, tool, ["tool"] * attempts_left, ())
     call.attempts_exhausted = answer.path in (Path.REPAIR, Path.REPLAN) and all(
         counts[name] <= limit for name, limit in limits.items()
     )

@@ -323,7 +323,7 @@ def _failure(call: Call, services: CallServices) -> Decision:
 def _verification(call: Call, services: CallServices) -> VerificationHint:
     if call.observed is None or call.observed.data is None:
         return NOT_VERIFIED
-    reference, expected, delay = expected_state(call)
+    reference, expected, delay = verification_plan(call)
     return VerificationHint(
         required=True,
         target_state_reference=reference,
@@ -332,7 +332,7 @@ def _verification(call: Call, services: CallServices) -> VerificationHint:
     )
 
 
-def expected_state(call: Call) -> tuple[str | None, dict[str, Any] | None, int]:
+def verification_plan(call: Call) -> tuple[str | None, dict[str, Any] | None, int]:
     """Return what verification looks at, the state it expects, and the delay in seconds."""
     output = call.observed.output if call.observed else None
     return verification_of(call.contract, call.ctx.arguments, output)

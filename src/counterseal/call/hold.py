@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from random import getrandbits
@@ -23,7 +23,7 @@ from counterseal.call.events import (
     refused_observation,
     shown_config,
 )
-from counterseal.canonical import freeze, json_default, thaw
+from counterseal.canonical import freeze, json_default, thaw, unused_key
 from counterseal.codes import Code
 from counterseal.contract.approval_terms import Pattern, Then
 from counterseal.contract.model import Contract
@@ -63,28 +63,28 @@ class UnkeepableError(CountersealError):
 
 
 async def hold(
-    call: Call, demand: Decision, services: CallServices
+    call: Call, requirement: Decision, services: CallServices
 ) -> Decision | Observation | DecideAgain:
     """Store the call for approvers, unless exactly this call is approved already."""
     ctx = call.ctx
     if call.key is None:
         reason = "The call has no key, so it can't be held for approval."
         return deny("approval", Code.UNKNOWN_ERROR, reason)
-    terms = demand_of(ctx)
-    if terms.pattern is Pattern.USER_CONSENT and ctx.principal.user is None:
+    demand = demand_of(ctx)
+    if demand.pattern is Pattern.USER_CONSENT and ctx.principal.user is None:
         reason = "The user would have to consent, and this call is made on behalf of no user."
         code, action = Code.CONFIRMATION_MISSING, "replan"
-        return deny("approval", code, reason, rule=demand.rule, next_action=action)
+        return deny("approval", code, reason, rule=requirement.rule, next_action=action)
     if not can_be_kept(ctx.proposal.configurable):
-        terms = replace(terms, then=Then.RESUBMIT)  # only the caller can give its config again
+        demand = replace(demand, then=Then.RESUBMIT)  # only the caller can give its config again
     after = await _preview(call, services)
     try:
-        request = held_of(call, call.key, terms, after, services.vault)
+        request = held_of(call, call.key, demand, after, services.vault)
     except UnkeepableError as error:
         services.report(call.call_id, "approval", error)
         reason = "The call can't be kept for approval."
         return deny("approval", Code.UNKNOWN_ERROR, reason, rule="unkeepable")
-    body = {"rule": demand.rule, "approval_id": request.approval_id}
+    body = {"rule": requirement.rule, "approval_id": request.approval_id}
     body |= shown_config(call, services) | event_body(call) | keep_proposal(call, services)
     required = event(call, EventType.APPROVAL_REQUIRED, "require_approval", body)
     events, call.answered = [*gate_events(call, services), required], True
@@ -93,8 +93,8 @@ async def hold(
         await _supersede(call, request, services)
     if held.status is HeldStatus.APPROVED and ctx.now < held.expires_at:
         return DECIDE_AGAIN  # approved this very moment: every gate must see it
-    over = ended(held, demand, ctx.now)
-    return over or refused_observation(call, demand, approval_id=held.approval_id)
+    over = ended(held, requirement, ctx.now)
+    return over or refused_observation(call, requirement, approval_id=held.approval_id)
 
 
 async def _supersede(call: Call, request: Held, services: CallServices) -> None:
@@ -255,7 +255,7 @@ def packet_of(
     fields: dict[str, Any] = {name: getattr(held, name) for name in _SHOWN_OF_REQUEST}
     fields |= {name: getattr(call, name) for name in _SHOWN_OF_CALL}
     try:
-        stamp(held.created_at), stamp(held.expires_at)  # raises for times that can't be shown
+        _check_times(held)
         return make_packet(
             contract,
             Demand.from_record(held.demand),
@@ -267,6 +267,12 @@ def packet_of(
         )
     except _UNREADABLE as error:
         raise CountersealError(f"the request {held.approval_id} can't be shown") from error
+
+
+def _check_times(held: Held) -> None:
+    """Raise what `stamp` raises for a time that can't be shown."""
+    for moment in (held.created_at, held.expires_at):
+        stamp(moment)
 
 
 def _proposal(ctx: GateContext) -> dict[str, Any]:
@@ -382,10 +388,10 @@ class _Copy:
         copy: dict[str, Any] = {}
         for count, (key, item) in enumerate(value.items()):
             if self._is_full:
-                copy[_unused("[more]", copy)] = _more(len(value) - count)
+                copy[unused_key("[more]", copy)] = _more(len(value) - count)
                 break
             name = self._text(str(key))
-            copy[_unused(name, copy)] = self.of(item, depth + 1)
+            copy[unused_key(name, copy)] = self.of(item, depth + 1)
         return copy
 
     @property
@@ -415,10 +421,3 @@ def _scalar(value: Any) -> Any:
 
 def _more(count: int) -> str:
     return f"[{count:,} more, not shown]"
-
-
-def _unused(name: str, taken: Iterable[str]) -> str:
-    shown, number = name, 2
-    while shown in taken:
-        shown, number = f"{name} ({number})", number + 1
-    return shown

@@ -8,7 +8,7 @@ from typing import Final
 
 from counterseal.audit import EventType
 from counterseal.call.call import Call, CallServices
-from counterseal.call.capture import arguments_as_proposed, asked
+from counterseal.call.capture import arguments_as_proposed, proposal_facts
 from counterseal.call.events import count_refusal, event, event_body, note_path
 from counterseal.call.execute import observe, read_back
 from counterseal.call.settle import settle
@@ -45,7 +45,7 @@ async def recall(
         return None
     if compiled.keyed:
         identify(call)
-    counters = call.weighs or call.ctx.preview
+    counters = call.needs_counters or call.ctx.preview
     memory = await read_memory(call, services, counters=counters)
     return None if memory.entry is None else await _known(call, memory.entry, services)
 
@@ -100,10 +100,10 @@ def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
     if answer is Answer.MISMATCH:
         reason = "The key was used for another request."
         return deny("ledger", Code.SIGNATURE_MISMATCH, reason)
-    if answer is Answer.REPLAY and _must_be_named(call) and not _was_approved(call):
+    if answer is Answer.REPEAT and _must_be_named(call) and not _was_approved(call):
         reason = "This call was made before. To mean it again, give an operation_id or a key."
         return deny("ledger", Code.SEMANTIC_INVALIDITY, reason, rule="repeat-unnamed")
-    if answer is Answer.REPLAY and entry.observation is not None:
+    if answer is Answer.REPEAT and entry.observation is not None:
         # The outcome is that of the first call, the trace that of this one.
         kept = from_stored(entry.observation, idempotency_hit=True, trace_id=call.trace_id)
         records = (decision.record() for decision in kept.decisions)
@@ -122,14 +122,14 @@ def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
     return deny("ledger", code, reason, rule=_IN_PROGRESS, retry_after=_RETRY_AFTER)
 
 
-async def replay(
+async def answer_repeat(
     call: Call, entry: Entry, answer: Observation, services: CallServices
 ) -> Decision | Observation:
     """Answer with the outcome of an earlier call, and record that; unless it may be reversed."""
     doubt = await _reversal_in_doubt(call, entry, services) if answer.ok else None
     if doubt is not None or call.ctx.preview:
         return doubt or answer
-    body = {**event_body(call), **asked(call, services), "of": answer.call_id}
+    body = {**event_body(call), **proposal_facts(call, services), "of": answer.call_id}
     services.store.note(event(call, EventType.REPLAYED, answer.code.value, body))
     if answer.ok:
         return answer
@@ -199,7 +199,7 @@ async def _known(call: Call, entry: Entry, services: CallServices) -> Decision |
     """Answer from the entry, after asking the destination where the outcome is unknown."""
     end = repeated(call, entry)
     if isinstance(end, Observation):
-        return await replay(call, entry, end, services)
+        return await answer_repeat(call, entry, end, services)
     in_doubt = call.takes_over is not None or (end is not None and end.rule == _UNKNOWN)
     if in_doubt and entry.lapsed and services.leases.mistrusted():
         call.takes_over = None

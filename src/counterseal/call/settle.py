@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 
 from counterseal.audit import Event, EventType
 from counterseal.call.call import MAX_LOOKS, Call, CallServices
-from counterseal.call.capture import asked, keep_proposal, proposal_row, vault_row
+from counterseal.call.capture import keep_proposal, proposal_facts, proposal_row, vault_row
 from counterseal.call.events import (
     NOT_RECORDED,
     UNKNOWN_TOOL,
@@ -25,7 +25,7 @@ from counterseal.call.events import (
     note_path,
     refused_observation,
 )
-from counterseal.call.execute import AFTER_UNKNOWN, expected_state
+from counterseal.call.execute import AFTER_UNKNOWN, verification_plan
 from counterseal.canonical import at
 from counterseal.codes import Code, Path
 from counterseal.contract.effects import Trust
@@ -60,8 +60,8 @@ async def settle(call: Call, observation: Observation, services: CallServices) -
         return _note(call, observation, services)
     work, tasks = write_outcome(call, observation, services), services.tasks
     # Of a success, only the transaction is waited for, and `_settle` shields it.
-    plain = observation.ok and call.cancellation is None
-    answer = await (tasks.watched(work) if plain else tasks.shielded(work))
+    needs_no_shield = observation.ok and call.cancellation is None
+    answer = await (tasks.watched(work) if needs_no_shield else tasks.shielded(work))
     if call.cancellation is not None:
         emit_span(call, answer, services.telemetry)
         raise call.cancellation
@@ -84,7 +84,9 @@ def _leaves_only_an_event(call: Call, observation: Observation) -> bool:
 def _note(call: Call, observation: Observation, services: CallServices) -> Observation:
     def ending() -> tuple[Event, VaultRow | None]:
         row, place = proposal_row(call, services)
-        return _success(call, observation, {**asked(call, services), **place}, services), row
+        return _success(
+            call, observation, {**proposal_facts(call, services), **place}, services
+        ), row
 
     try:
         services.store.note_later(ending)
@@ -110,22 +112,22 @@ async def write_outcome(
 
 
 async def _write(call: Call, observation: Observation, services: CallServices) -> Observation:
-    plain, ok = observation, observation.ok
+    before_counting, ok = observation, observation.ok
     if not ok:
         observation = await _counted(call, observation, services)
     raw = _raw_output(call)
     if raw is not None:
         observation = observation._replace(raw=_keep(call, raw, services))
     # Of an announced call, the event of its admission says where the arguments are kept.
-    said = (asked if call.ctx.resolved.announced else keep_proposal)(call, services)
+    facts = (proposal_facts if call.ctx.resolved.announced else keep_proposal)(call, services)
     if ok:
-        ending = _success(call, observation, said, services)
+        ending = _success(call, observation, facts, services)
     else:
-        ending = _failure(call, plain, said, services)
+        ending = _failure(call, before_counting, facts, services)
     if call.entry is None and _keeps_read(call, observation):
         kept = _keep_read(call, observation, services)
         ending = ending._replace(body={**ending.body, "seen": kept})
-    request = _request(call, plain, observation, ending, services)
+    request = _request(call, before_counting, observation, ending, services)
     if request is None:
         services.store.note(ending)
     else:
@@ -136,19 +138,23 @@ async def _write(call: Call, observation: Observation, services: CallServices) -
 
 
 def _request(
-    call: Call, plain: Observation, observation: Observation, ending: Event, services: CallServices
+    call: Call,
+    before_counting: Observation,
+    observation: Observation,
+    ending: Event,
+    services: CallServices,
 ) -> SettlementRequest | None:
     """Return the settling transaction; None if the event is all there is to write."""
     ctx, ok = call.ctx, observation.ok
     seen, state = _effects(call, observation, services)
     announced = ctx.resolved.announced
     mended = _mended(call) if ok and ctx.run.refused else None
-    unused = None if ok else _unused_approval(call, plain)
+    unused = None if ok else _unused_approval(call, before_counting)
     if call.entry is None and not (seen or state or announced or mended or unused):
         return None
     entry = call.entry
     if entry is not None:
-        entry = _settled_entry(call, entry, plain, observation.raw, services)
+        entry = _settled_entry(call, entry, before_counting, observation.raw, services)
     follow_up = {"gives_back": unused} if entry is None else _follow_up(call, entry, services)
     return SettlementRequest(
         tenant=call.tenant,
@@ -245,11 +251,11 @@ def _unrecorded(call: Call) -> Observation:
 
 
 def _success(
-    call: Call, observation: Observation, said: Mapping[str, Any], services: CallServices
+    call: Call, observation: Observation, facts: Mapping[str, Any], services: CallServices
 ) -> Event:
-    """Return the event of a success. `said` is what events say of the proposal."""
+    """Return the event of a success. `facts` are what events say of the proposal."""
     kind = EventType.RECONCILED if call.reconciled else EventType.SUCCEEDED
-    body = _ending_body(call, observation, said, services)
+    body = _ending_body(call, observation, facts, services)
     if observation.verification.required:
         body["verify"] = True
     if observation.redactions:
@@ -261,10 +267,10 @@ def _success(
 
 
 def _failure(
-    call: Call, observation: Observation, said: Mapping[str, Any], services: CallServices
+    call: Call, observation: Observation, facts: Mapping[str, Any], services: CallServices
 ) -> Event:
     """Return the event of a failure, with what an operator needs to look into it."""
-    body, outcome = _ending_body(call, observation, said, services), call.outcome
+    body, outcome = _ending_body(call, observation, facts, services), call.outcome
     if not outcome.began:
         body["began"] = False
     if call.retry_blocked:
@@ -280,7 +286,7 @@ def _failure(
 
 
 def _ending_body(
-    call: Call, answer: Observation, said: Mapping[str, Any], services: CallServices
+    call: Call, answer: Observation, facts: Mapping[str, Any], services: CallServices
 ) -> dict[str, Any]:
     ctx, body = call.ctx, event_body(call, None if answer.ok else answer)
     if ctx.corrections:
@@ -293,7 +299,7 @@ def _ending_body(
         body["attempts"] = attempts
     if ctx.approval_id is not None:
         body["approval_id"] = ctx.approval_id
-    return {**body, **said, "latency_ms": answer.latency_ms}
+    return {**body, **facts, "latency_ms": answer.latency_ms}
 
 
 # --- the ledger entry -----------------------------------------------------------------------------
@@ -336,7 +342,7 @@ def _follow_up(call: Call, entry: Entry, services: CallServices) -> dict[str, An
         return {"again_after": None if escalated else _next_look(call, services)}
     keep_for = contract.idempotency.ttl_seconds
     if status is EntryStatus.COMPLETED and _verifiable(contract):
-        _, expected, delay = expected_state(call)
+        _, expected, delay = verification_plan(call)
         body = {"expected": _seal_text(services.vault, entry, expected)}
         return {"keep_for": keep_for, "due": ((delay, due_for(DueKind.VERIFY, entry, body)),)}
     # An approval is not used up by a call that was not executed.

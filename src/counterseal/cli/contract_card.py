@@ -63,7 +63,7 @@ def card(contract: Contract, *, place: str, others: Sequence[str] = ()) -> Parts
     yield fields(_limits(contract))
     yield heading("When it fails")
     yield fields(_failures(contract))
-    yield heading("Record")
+    yield heading("Identity")
     ends = f"ends on {life.sunset_date}" if life.sunset_date else ""
     instead = f"use {life.replacement}" if life.replacement else ""
     yield fields(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.text import Text
 
-    from counterseal.audit import Caller
+    from counterseal.audit import CallFields
     from counterseal.proposal import Principal
 
 MAX_WIDTH: Final = 100
@@ -251,7 +251,7 @@ def heading(text: str) -> Text:
     return Text(f"\n{text}", style="bold cyan")
 
 
-def title_line(name: str, version: str, caller: Principal | Caller) -> Text:
+def title_line(name: str, version: str, caller: Principal | CallFields) -> Text:
     """Return the first line of a page about a call or a plan: what it is, and who called."""
     of_user = f", user {caller.user}" if caller.user else ""
     return line(

@@ -67,26 +67,26 @@ _FORM: Final = b"counterseal vote\0"
 
 def check(ctx: GateContext) -> Decision | Learned:
     """Allow an approved call, deny a rejected or expired one, else require approval."""
-    if not ctx.approvals:
+    if not ctx.requirements:
         return ALLOW
-    demand = ctx.approvals[0]
+    requirement = ctx.requirements[0]
     if isinstance(ctx.principal, System) and ctx.principal.covered:
         return _COVERED
     held = request_for(ctx)
     if held is None:
-        return require_approval(NAME, demand.reason, rule=demand.rule)
-    over = ended(held, demand, ctx.now, ctx.run.run_id)
+        return require_approval(NAME, requirement.reason, rule=requirement.rule)
+    over = ended(held, requirement, ctx.now, ctx.run.run_id)
     if over is not None:
         return over
     if held.status is HeldStatus.SPENT and ctx.takes_over:
-        decision = allow(NAME, rule=demand.rule)
+        decision = allow(NAME, rule=requirement.rule)
         return Learned(decision, {"approval_id": held.approval_id, "approval_spent": True})
     if held.status is HeldStatus.APPROVED and ctx.now < held.expires_at:
-        refused = _denied_as_unproven(ctx, held, demand)
+        refused = _denied_as_unproven(ctx, held, requirement)
         if refused is not None:
             return refused
-        return Learned(allow(NAME, rule=demand.rule), {"approval_id": held.approval_id})
-    return require_approval(NAME, demand.reason, rule=demand.rule)
+        return Learned(allow(NAME, rule=requirement.rule), {"approval_id": held.approval_id})
+    return require_approval(NAME, requirement.reason, rule=requirement.rule)
 
 
 def request_for(ctx: GateContext) -> Held | None:
@@ -125,15 +125,15 @@ def hash_of(
 
 def demand_of(ctx: GateContext) -> Demand:
     """Return the terms of an approval of this call: the strictest of contract and policy."""
-    required = [decision.terms for decision in ctx.approvals if decision.terms is not None]
+    required = [decision.terms for decision in ctx.requirements if decision.terms is not None]
     own = [] if ctx.record is None else [contract_terms(ctx.record.contract)]
     demand = strictest([*own, *required])
     if isinstance(ctx.principal, System):
         demand = replace(demand, then=Then.RESUBMIT)  # the reconciler tries a reversal again
-    first = ctx.approvals[0] if ctx.approvals else None
+    first = ctx.requirements[0] if ctx.requirements else None
     if first is None:
         return demand
-    most = max((decision.approvers or 0 for decision in ctx.approvals), default=0)
+    most = max((decision.approvers or 0 for decision in ctx.requirements), default=0)
     approvers = max(demand.approvers, most, 1)
     return replace(demand, approvers=approvers, reason=first.reason, rule=first.rule)
 
@@ -144,7 +144,7 @@ def _as_strict(earlier: Demand, now: Demand) -> bool:
     return replace(both, reason=earlier.reason, rule=earlier.rule) == earlier
 
 
-def _denied_as_unproven(ctx: GateContext, held: Held, required: Decision) -> Decision | None:
+def _denied_as_unproven(ctx: GateContext, held: Held, requirement: Decision) -> Decision | None:
     """Return a denial if the approval is not proven to be of exactly this call."""
     ring, record = ctx.keys, ctx.record
     if ring is None or record is None or not has_keys(ring):
@@ -157,11 +157,11 @@ def _denied_as_unproven(ctx: GateContext, held: Held, required: Decision) -> Dec
         tool_name=record.name,
         tool_version=record.version,
         contract_hash=record.contract.hash,
-        payload_hash=approval_hash(ctx),
+        payload_hash=approval_hash(ctx),  # a token's; in events it is a fingerprint (`capture`)
     )
     reason = unproven(held, given or held.token, ring, expected, demand, ctx.now)
     if reason == "expired":
-        return _over(held, HeldStatus.EXPIRED, required)
+        return _over(held, HeldStatus.EXPIRED, requirement)
     if reason is None:
         return None
     return deny(
@@ -205,11 +205,13 @@ def refused_token(ctx: GateContext) -> str | None:
         check_token(token, ring, expected, approvers=1, may_approve=lambda _: True, now=ctx.now)
     except TokenError as error:
         ours = error.why not in _NOT_OURS
-        return None if ours and not ctx.approvals else f"token-{error.why}"
+        return None if ours and not ctx.requirements else f"token-{error.why}"
     return "token-used"
 
 
-def ended(held: Held, demand: Decision, now: float, run_id: str | None = None) -> Decision | None:
+def ended(
+    held: Held, requirement: Decision, now: float, run_id: str | None = None
+) -> Decision | None:
     """Return the denial that follows from a rejected or expired request; None if it is open.
 
     An expired request denies only calls of its own run, and for a limited time; without `run_id`,
@@ -222,10 +224,10 @@ def ended(held: Held, demand: Decision, now: float, run_id: str | None = None) -
         return None
     if run_id is not None and not stands(held, run_id, now):
         return None
-    return _over(held, status, demand)
+    return _over(held, status, requirement)
 
 
-def _over(held: Held, status: HeldStatus, demand: Decision) -> Decision:
+def _over(held: Held, status: HeldStatus, requirement: Decision) -> Decision:
     comment = _comment(held)
     reason = f"{_ENDED[status]} The approver says: {comment}" if comment else _ENDED[status]
     return deny(
@@ -233,7 +235,7 @@ def _over(held: Held, status: HeldStatus, demand: Decision) -> Decision:
         Code.CONFIRMATION_MISSING,
         reason,
         field_errors=(FieldError("", reason, status.value, actual=comment),),
-        rule=demand.rule,
+        rule=requirement.rule,
         next_action="replan",
         approval_id=held.approval_id,
     )
@@ -263,8 +265,11 @@ def votes_of(held: Held) -> tuple[Vote, ...]:
     return tuple(Vote.from_record(_unsigned(vote)) for vote in held.votes)
 
 
-def signed(held: Held, vote: Vote, signer: Signer | None) -> dict[str, Any]:
-    """Return a vote as it is stored; its signature covers the request, the call and the terms."""
+def vote_record(held: Held, vote: Vote, signer: Signer | None) -> dict[str, Any]:
+    """Return a vote as it is stored, signed if there is a signer.
+
+    Its signature covers the request, the call and the terms.
+    """
     record = vote.record()
     if signer is None:
         return record

@@ -163,7 +163,7 @@ class GateContext:
     """The config as JSON, for records and approvals; events redact it first."""
     memory: Memory | None = None
     corrections: tuple[Correction, ...] = ()
-    approvals: tuple[Decision, ...] = ()
+    requirements: tuple[Decision, ...] = ()
     """Decisions that require approval, in the order in which they were made."""
     approval_id: str | None = None
     approval_spent: bool = False

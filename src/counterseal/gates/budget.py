@@ -55,7 +55,7 @@ def _obstacle(
 ) -> Decision | None:
     """Return a denial if a recalled counter leaves no room, where `admit` does not follow."""
     memory, now = ctx.memory, ctx.now
-    if memory is None or not (ctx.approvals or ctx.preview):
+    if memory is None or not (ctx.requirements or ctx.preview):
         return None  # `admit` follows, and checks every limit
     for charge in charges:
         counters = memory.run_counters if charge.of_run else memory.tenant_counters

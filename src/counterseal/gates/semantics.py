@@ -82,7 +82,7 @@ def _without_amount(ctx: GateContext) -> Decision | None:
 
 
 def asking(gate: str, rules: Sequence[Any], warnings: tuple[str, ...] = ()) -> Decision:
-    """Return the demand for approval of a call that breaks these rules."""
+    """Return the decision that requires approval of a call that breaks these rules."""
     first, most = rules[0], max(rule.approvers for rule in rules)
     terms = Terms(approvers=most, reason=first.rule, rule=first.id)
     return require_approval(

@@ -100,7 +100,7 @@ def _judged(ctx: GateContext, target: Probe) -> Decision | Learned:
 
 
 def _together(asked: Sequence[Decision]) -> Decision:
-    """Return one demand for approval that meets all of these."""
+    """Return one decision that requires approval on terms which meet all of these."""
     terms = merged(one.terms for one in asked if one.terms is not None)
     return asked[-1]._replace(approvers=terms.approvers, terms=terms)
 

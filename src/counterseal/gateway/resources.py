@@ -19,7 +19,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.codes import Code
 from counterseal.contract.sources.foreign_text import plain
 from counterseal.errors import CountersealError
@@ -213,7 +213,9 @@ class UpstreamResources:
     ) -> dict[str, Any]:
         """Send a request that is no call, and put it on record."""
         runtime = self._upstreams.runtime
-        caller = Caller(principal.tenant, "", "", server, "", principal.agent, principal.user, "")
+        caller = CallFields(
+            principal.tenant, "", "", server, "", principal.agent, principal.user, ""
+        )
         event = Event(EventType.PASSED_ON, caller, runtime.clock(), method)
         upstream = self._upstreams.upstreams[server]
         try:

@@ -19,7 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.config import ConfigError
 from counterseal.config.upstream_contracts import UpstreamContracts, resource_contracts
 from counterseal.contract.declare import Tool
@@ -296,7 +296,7 @@ class UpstreamTools:
         self, kind: EventType, name: str, what: str, body: Mapping[str, Any], by: str | None = None
     ) -> None:
         """Record what has happened to a tool."""
-        caller = Caller(ALL_TENANTS, "", "", name, "", "counterseal", by, "")
+        caller = CallFields(ALL_TENANTS, "", "", name, "", "counterseal", by, "")
         self.runtime.store.note(Event(kind, caller, self.runtime.clock(), what, body=body))
 
     # --- queries ----------------------------------------------------------------------------------

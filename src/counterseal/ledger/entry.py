@@ -45,7 +45,7 @@ class Answer(StrEnum):
     """The answer to a repeated request under the same key."""
 
     EXECUTE = "execute"
-    REPLAY = "replay"
+    REPEAT = "repeat"
     IN_PROGRESS = "in_progress"
     MISMATCH = "mismatch"
     EXPIRED = "expired"
@@ -201,12 +201,12 @@ def duplicate(entry: Entry | None, request: bytes) -> Answer:
         return Answer.EXECUTE
     if entry.status is EntryStatus.FAILED_RETRYABLE:
         refused = entry.observation is not None and entry.request_hash == request
-        return Answer.REPLAY if refused else Answer.EXECUTE
+        return Answer.REPEAT if refused else Answer.EXECUTE
     if entry.request_hash != request:
         return Answer.MISMATCH
     if entry.status is EntryStatus.PENDING:
         return Answer.IN_PROGRESS
-    return Answer.EXPIRED if entry.status is EntryStatus.EXPIRED else Answer.REPLAY
+    return Answer.EXPIRED if entry.status is EntryStatus.EXPIRED else Answer.REPEAT
 
 
 def reservable(entry: Entry, takes_over: int | None) -> bool:

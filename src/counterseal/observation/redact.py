@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import re2
 
-from counterseal.canonical import pointer
+from counterseal.canonical import pointer, unused_key
 from counterseal.observation.invisible import SUSPECT, neutralise
 from counterseal.observation.secret_formats import (
     FORMATS,
@@ -509,7 +509,7 @@ class Redactor:
         clean: dict[str, Any] = {}
         for key, item in value.items():
             key_counts: Counts = {}
-            shown = _unused(self._text(key, "", key_counts), clean)
+            shown = unused_key(self._text(key, "", key_counts), clean)
             here = at + pointer(shown)
             for (rule, _), count in key_counts.items():
                 counts[rule, here] = counts.get((rule, here), 0) + count
@@ -568,14 +568,6 @@ def _after(raw: bytes, position: int) -> int:
     while position < len(raw) and raw[position] & 0xC0 == 0x80:
         position += 1
     return position
-
-
-def _unused(key: str, taken: Mapping[str, Any]) -> str:
-    """Return a free key: two keys can become equal by redaction; the second is numbered."""
-    shown, number = key, 2
-    while shown in taken:
-        shown, number = f"{key} ({number})", number + 1
-    return shown
 
 
 def _holds_secret(key: str, item: Any, sure: int) -> bool:

@@ -31,7 +31,13 @@ from counterseal.call.events import caller_of
 from counterseal.call.hold import packet_of
 from counterseal.contract.approval_terms import Then
 from counterseal.errors import CountersealError, RegistryError
-from counterseal.gates.approval import has_keys, has_unknown_keys, proven_votes, signed, votes_of
+from counterseal.gates.approval import (
+    has_keys,
+    has_unknown_keys,
+    proven_votes,
+    vote_record,
+    votes_of,
+)
 from counterseal.gates.parse import is_id
 from counterseal.keys import Purpose
 from counterseal.ledger.holds import stands
@@ -267,7 +273,7 @@ class Approvals:
             tenant=held.tenant,
             approval_id=held.approval_id,
             seen=len(held.votes),
-            votes=[*held.votes, signed(held, vote, signer)],
+            votes=[*held.votes, vote_record(held, vote, signer)],
             status=status,
             token=token,
             due=due,

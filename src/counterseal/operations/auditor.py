@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from counterseal.audit import Caller, Event, EventType, Head
+from counterseal.audit import CallFields, Event, EventType, Head
 from counterseal.audit.chain import Checkpoint, make_checkpoint, sealed_heads
 from counterseal.audit.verify import LATE_MICROS, FindingKind, RecordVerifier, Report
 from counterseal.call.capture import Capture, unpack_capture
@@ -280,7 +280,7 @@ async def open_capture(store: Store, vault: Vault, tenant: str, event: Event) ->
 
 async def note_export(store: Store, tenant: str, *, by: str, calls: str, now: float) -> None:
     """Record that a person exports the arguments of calls."""
-    caller = Caller(tenant, "", "", "", "", "counterseal", by, "")
+    caller = CallFields(tenant, "", "", "", "", "counterseal", by, "")
     await store.write([_act(caller, EventType.ARGUMENTS_READ, "read", by, now, exported=calls)])
 
 
@@ -312,6 +312,8 @@ async def _captures(store: Store, tenant: str, call_id: str) -> list[Event]:
     return [event for _, event in events if isinstance(event.body.get("captured"), str)]
 
 
-def _act(caller: Caller, kind: EventType, decision: str, by: str, now: float, **more: str) -> Event:
+def _act(
+    caller: CallFields, kind: EventType, decision: str, by: str, now: float, **more: str
+) -> Event:
     caller = caller._replace(user=by, trace_id="")
     return Event(kind, caller, now, decision, body={"by": by, **more})

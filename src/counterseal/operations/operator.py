@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, cast
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.canonical import canonical
 from counterseal.contract.effects import Effect
 from counterseal.errors import RegistryError, StoreError
@@ -260,7 +260,7 @@ def _event(number: int, change: Mapping[str, Any], now: float) -> Event:
     about = change.get("grant", change)
     tool, version = about.get("tool") or "", about.get("version") or ""
     tenant = change.get("tenant", ALL_TENANTS)  # a tenant's kill is on that tenant's record
-    caller = Caller(tenant, "", "", tool, version, "counterseal", change["by"], "")
+    caller = CallFields(tenant, "", "", tool, version, "counterseal", change["by"], "")
     body = {"number": number, **without_hashes(change)}
     return Event(EventType.REGISTRY_CHANGED, caller, now, change["op"], body=body)
 

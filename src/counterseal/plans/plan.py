@@ -397,8 +397,8 @@ def _judged(number: int, call: Call, previewed: Preview) -> PlannedStep:
     """Return the step with the fate that its gates have decided on."""
     ctx, gates = call.ctx, {timed.decision.gate for timed in call.decisions}
     decision = call.decisions[-1].decision
-    if previewed.verdict == Verdict.REQUIRE_APPROVAL and call.approval_demand is not None:
-        decision = call.approval_demand
+    if previewed.verdict == Verdict.REQUIRE_APPROVAL and call.approval_requirement is not None:
+        decision = call.approval_requirement
     fate = _FATES[previewed.verdict]
     if fate is Fate.REJECT and decision.next_action == "drop_step":
         fate = Fate.DROP

@@ -311,7 +311,7 @@ class Store:
 
     # --- refusals ---------------------------------------------------------------------------------
 
-    async def refuse(
+    async def record_and_count(
         self,
         tenant: str,
         run_id: str,
@@ -319,7 +319,7 @@ class Store:
         fingerprints: Sequence[str],
         events: Sequence[Event],
     ) -> Sequence[int]:
-        """Record a refusal, and count it under each fingerprint. Returns the counts.
+        """Record events, and count a refusal under each fingerprint. Returns the counts.
 
         Counts are deleted when the tool succeeds in this run (`SettlementRequest.mended`), except
         those that begin with `run/`: these belong to the run. A fingerprint given twice counts

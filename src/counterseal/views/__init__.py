@@ -15,10 +15,10 @@ from pydantic import Field
 from counterseal.accounts.users import Person, Role
 from counterseal.views.approvals import ApprovalViews
 from counterseal.views.attention import AttentionViews
+from counterseal.views.audit_log import RecordViews
 from counterseal.views.base import RoleRequiredError, RowModel
 from counterseal.views.calls import CallViews, RunViews
 from counterseal.views.metrics import MetricViews
-from counterseal.views.record import RecordViews
 from counterseal.views.tools import QuarantineSource, ToolViews
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from counterseal.observation.envelope import (
 from counterseal.observation.observation import from_stored, open_read
 from counterseal.vault import VaultError
 from counterseal.views.approvals import ApprovalRow, VoteRow, approval_row
+from counterseal.views.audit_log import EventRow, event_row
 from counterseal.views.base import ROW_CONFIG, JsonObject, JsonValue, Moment, Number, RowModel, utc
-from counterseal.views.record import EventRow, event_row
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime

@@ -27,6 +27,7 @@ from counterseal.operations.auditor import Owner, erase_arguments, find_call, re
 from counterseal.proposal import System
 from counterseal.registry import Grant
 from counterseal.views.approvals import ApprovalRow
+from counterseal.views.audit_log import EventRow, event_row
 from counterseal.views.base import (
     MAX_PAGE,
     JsonValue,
@@ -59,7 +60,6 @@ from counterseal.views.call_page import (
     without_decisions,
 )
 from counterseal.views.metrics import METRICS, PARTS, Span, Test, counted_events, gauge
-from counterseal.views.record import EventRow, event_row
 
 # --- searching calls ------------------------------------------------------------------------------
 

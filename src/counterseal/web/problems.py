@@ -22,9 +22,9 @@ from counterseal.canonical import pointer
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
 from counterseal.operations.approver import ApprovalError
 from counterseal.operations.auditor import AmbiguousCallError, NotKeptError
+from counterseal.views.audit_log import VerificationRunningError
 from counterseal.views.base import NotFoundError, RoleRequiredError, utc
 from counterseal.views.call_page import CallChoiceRow, FieldProblem, Where
-from counterseal.views.record import VerificationRunningError
 
 MEDIA_TYPE: Final = "application/problem+json"
 _MAX_ERRORS: Final = 20

@@ -338,7 +338,7 @@ async def test_a_check_that_takes_long_says_how_far_it_is(works, root, vic, monk
         return await recorded(*asked)
 
     monkeypatch.setattr(store, "recorded", slowly, raising=False)
-    monkeypatch.setattr("counterseal.views.record._PROGRESS_INTERVAL", 0.01)
+    monkeypatch.setattr("counterseal.views.audit_log._PROGRESS_INTERVAL", 0.01)
     token, text = csrf_of(await root.get("/audit")), ""
     async with root.stream("POST", "/audit/verify", data={"csrf": token}) as answer:
         async for piece in answer.aiter_text():

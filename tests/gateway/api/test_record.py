@@ -10,8 +10,8 @@ from counterseal import Grant
 from counterseal.ledger.records import Due, DueKind
 from counterseal.ledger.requests import Claim, FinishRequest
 from counterseal.testing import fake_tool
+from counterseal.views.audit_log import RecordViews
 from counterseal.views.metrics import METRICS
-from counterseal.views.record import RecordViews
 
 from .served import OTHER, PATIENCE, STRANGER
 from .test_subjects import code_of

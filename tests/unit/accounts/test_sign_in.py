@@ -167,7 +167,7 @@ async def test_signing_in_fails_if_it_can_not_be_put_on_record(attempt, ada, run
     async def full(*_):
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(runtime.store, "refuse", full)
+    monkeypatch.setattr(runtime.store, "write", full)
     with pytest.raises(StoreError):
         await attempt()
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.storage import open_store
 from counterseal.views.metrics import METRICS
 
@@ -21,7 +21,7 @@ def url(folder):
         store = open_store(url)
         for tenant, code in (("acme", "SUCCESS"), ("acme", "TIMEOUT"), ("zeta", "SUCCESS")):
             kind = EventType.SUCCEEDED if code == "SUCCESS" else EventType.FAILED
-            caller = Caller(tenant, "run_1", "call_1", "save", "1.0.0", "bot", None, "t")
+            caller = CallFields(tenant, "run_1", "call_1", "save", "1.0.0", "bot", None, "t")
             store.note(Event(kind, caller, time.time(), code, body={"announced": True}))
         await store.close()
 

@@ -18,7 +18,9 @@ from counterseal.ledger.requests import Memory
 from counterseal.registry import RegistryRecord
 from counterseal.testing import fake_tool, someone
 
-DEMAND = require_approval("policy", "It leaves the house.", rule="default.external", approvers=1)
+REQUIREMENT = require_approval(
+    "policy", "It leaves the house.", rule="default.external", approvers=1
+)
 ARGUMENTS = {"case_id": "case_1", "amount": 3}
 
 
@@ -52,7 +54,7 @@ def held(status, arguments=ARGUMENTS, **more):
     )
 
 
-def context(status=None, *, approved=ARGUMENTS, proposed=ARGUMENTS, demands=(DEMAND,)):
+def context(status=None, *, approved=ARGUMENTS, proposed=ARGUMENTS, requirements=(REQUIREMENT,)):
     known = None if status is None else held(status, approved)
     memory = Memory(None, known, {}, {}, {})
     return GateContext(
@@ -64,7 +66,7 @@ def context(status=None, *, approved=ARGUMENTS, proposed=ARGUMENTS, demands=(DEM
         registry=Registry(),
         executor=Executor(),
         arguments=proposed,
-        approvals=demands,
+        requirements=requirements,
         memory=memory,
         run=RunRecord(tenant="acme", run_id="", started_at=0.0),
     )
@@ -74,13 +76,13 @@ def is_held(decision):
     return (
         decision.verdict is Verdict.REQUIRE_APPROVAL
         and decision.code is Code.CONFIRMATION_MISSING
-        and (decision.reason, decision.rule) == (DEMAND.reason, DEMAND.rule)
+        and (decision.reason, decision.rule) == (REQUIREMENT.reason, REQUIREMENT.rule)
     )
 
 
 @pytest.mark.parametrize("status", [None, *HeldStatus])
 def test_no_approval_is_requested_where_none_is_needed(status):
-    assert check(context(status, demands=())).verdict is Verdict.ALLOW
+    assert check(context(status, requirements=())).verdict is Verdict.ALLOW
 
 
 def test_a_call_without_a_request_for_approval_is_held():
@@ -132,9 +134,9 @@ def test_a_yes_covers_exactly_the_arguments_that_were_shown(approved, proposed):
     assert same is (sorted(map(repr, approved.items())) == sorted(map(repr, proposed.items())))
 
 
-def test_the_first_of_several_demands_is_the_one_that_is_told():
+def test_the_first_of_several_requirements_is_the_one_that_is_told():
     more = require_approval("policy", "Another reason.", rule="other")
-    assert is_held(check(context(demands=(DEMAND, more))))
+    assert is_held(check(context(requirements=(REQUIREMENT, more))))
 
 
 def test_without_memory_nothing_was_approved():
@@ -167,8 +169,10 @@ def test_a_rejection_blocks_every_run():
     ],
 )
 def test_a_yes_on_easier_terms_than_today_is_none(now, covered):
-    asked = DEMAND._replace(terms=Terms(approvers=1, **now))
-    assert isinstance(check(context(HeldStatus.APPROVED, demands=(asked,))), Learned) is covered
+    asked = REQUIREMENT._replace(terms=Terms(approvers=1, **now))
+    assert (
+        isinstance(check(context(HeldStatus.APPROVED, requirements=(asked,))), Learned) is covered
+    )
 
 
 @pytest.mark.parametrize("demand", [{}, {"pattern": "?"}, {**TERMS.record(), "more": 1}])

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from counterseal.approvals.terms import Choice, Terms, Vote, strictest
-from counterseal.gates.approval import has_keys, proven_votes, signed, votes_of
+from counterseal.gates.approval import has_keys, proven_votes, vote_record, votes_of
 from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.ledger.records import Held
 
@@ -46,7 +46,7 @@ def ring(tmp_path_factory):
 
 @pytest.fixture
 def held(ring):
-    return replace(HELD, votes=(signed(HELD, VOTE, ring.signer(Purpose.APPROVAL)),))
+    return replace(HELD, votes=(vote_record(HELD, VOTE, ring.signer(Purpose.APPROVAL)),))
 
 
 def test_a_vote_is_proven_by_its_signature_and_shown_without_it(held, ring):
@@ -94,9 +94,9 @@ def test_a_vote_that_was_changed_is_none(held, ring, changed):
 
 
 def test_a_key_for_something_else_proves_no_vote(ring):
-    by_audit = replace(HELD, votes=(signed(HELD, VOTE, ring.signer(Purpose.AUDIT)),))
+    by_audit = replace(HELD, votes=(vote_record(HELD, VOTE, ring.signer(Purpose.AUDIT)),))
     assert proven_votes(by_audit, ring) == ()
-    unsigned = replace(HELD, votes=(signed(HELD, VOTE, None),))
+    unsigned = replace(HELD, votes=(vote_record(HELD, VOTE, None),))
     assert proven_votes(unsigned, ring) == ()
     assert votes_of(unsigned) == (VOTE,)
 

@@ -29,7 +29,7 @@ async def test_a_gate_raises_without_a_contract_and_so_denies(gate):
         registry=Registry(),
         executor=Executor(),
         grant=Grant(agent="agent", tool="look_up"),
-        approvals=(require_approval("policy", "asked"),),
+        requirements=(require_approval("policy", "asked"),),
     )
     with pytest.raises(CountersealError, match="not resolved"):
         await gate.check(ctx)  # only the state gate is async; the others raise before that

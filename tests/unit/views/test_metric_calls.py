@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import CallFields, Event, EventType
 from counterseal.audit.chain import micros, place_of
 from counterseal.storage.memory import MemoryStore
 from counterseal.testing import FakeClock
@@ -32,7 +32,7 @@ class Counting(MemoryStore):
 
 def event(number, moment, kind=EventType.SUCCEEDED, decision="SUCCESS", **body):
     who = ("acme", "run_1", f"call_{number}", "look", "1.0.0", "agent", None, "t")
-    return Event(kind, Caller(*who), moment, decision, body=body)
+    return Event(kind, CallFields(*who), moment, decision, body=body)
 
 
 def given_up(number, moment):

@@ -11,11 +11,11 @@ from starlette.responses import Response
 
 from counterseal.canonical import json_default
 from counterseal.codes import Code
+from counterseal.views.audit_log import EventRow
 from counterseal.views.base import Items, NotFoundError, Page
 from counterseal.views.call_page import ArgumentsRow, CallPage, CallRow, KeptObservation
 from counterseal.views.calls import BudgetRow, CallSearch, RunPage, RunRow
 from counterseal.views.metrics import METRICS
-from counterseal.views.record import EventRow
 from counterseal.web.api.dependencies import (
     Caller,
     Context,

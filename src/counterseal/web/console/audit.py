@@ -15,8 +15,8 @@ from starlette.routing import Route
 
 from counterseal.audit import EventType
 from counterseal.errors import StoreError
+from counterseal.views.audit_log import AuditReport
 from counterseal.views.base import WINDOWS, iso, window_seconds
-from counterseal.views.record import AuditReport
 from counterseal.web.console.page_request import (
     ConsoleState,
     PageRequest,

@@ -10,8 +10,8 @@ import pytest
 
 from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.operations.auditor import seal_store
+from counterseal.views.audit_log import VerificationRunningError
 from counterseal.views.base import NotFoundError
-from counterseal.views.record import VerificationRunningError
 
 
 async def test_events_are_found_newest_first_and_paged_through(office):
