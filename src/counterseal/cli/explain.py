@@ -187,7 +187,8 @@ MEANINGS: Mapping[str, Meaning] = {
     ),
     "SEMANTIC_INVALIDITY": Meaning(
         cause="The arguments are well formed and break one of the contract's invariants, or "
-        "repeat a repeatable call without an operation id.",
+        "repeat a repeatable call without an operation id; or the service behind the tool does "
+        "not accept them.",
         do="Let the agent plan again or ask its user. If a wrong call has exactly one right form, "
         "give the invariant a corrector.",
         reason="The refund is no larger than the order.",
@@ -238,7 +239,8 @@ MEANINGS: Mapping[str, Meaning] = {
         "`max_calls_per_run` of the agent's grant for send_notice.",
     ),
     "RATE_LIMITED": Meaning(
-        cause="The tenant called the tool more often than its contract's rate limit allows.",
+        cause="The tenant called the tool more often than its contract's rate limit allows, or the "
+        "service behind the tool takes no more calls for now.",
         do="Wait as long as the observation says, and retry the same call. Raise `rate_limits` in "
         "the contract if the tool can take more.",
         reason="Too many calls in a short time.",
