@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".venv-adapters"
 FRAMEWORKS = {
     "agent-framework": ["mcp", "tenacity"],
+    "amplifier": ["mcp"],
     "google-adk": ["aiosqlite", "mcp"],
     "langgraph": ["langgraph-checkpoint-sqlite>=3", "langchain-mcp-adapters>=0.3"],
     "openai-agents": [],

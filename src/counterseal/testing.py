@@ -6,8 +6,9 @@ Everything runs through the real runtime and the real gates; only the outside wo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import replace
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -36,6 +37,9 @@ __all__ = [
     "FakeClock",
     "FakeTool",
     "MemoryStore",
+    "MockTool",
+    "TestCoordinator",
+    "ToolResult",
     "approver",
     "check_project",
     "context",
@@ -197,3 +201,135 @@ def runtime_for(
     ]
     runtime.register(*declared, grants=grants)
     return runtime
+
+
+# --- modules of Amplifier, without it -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a plain tool, in the form that Amplifier's tools have."""
+
+    success: bool = True
+    output: Any = None
+    error: dict[str, Any] | None = None
+
+
+class MockTool:
+    """A plain tool that returns a prepared value and keeps what it was called with."""
+
+    def __init__(
+        self, name: str = "mock_tool", description: str = "", return_value: Any = "Success"
+    ) -> None:
+        self.name = name
+        self.description = description or f"Mock tool: {name}"
+        self.input_schema: dict[str, Any] = {"type": "object", "properties": {}}
+        self.return_value = return_value
+        self.call_count = 0
+        self.last_input: dict[str, Any] | None = None
+
+    def get_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the input."""
+        return self.input_schema
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:  # noqa: A002 - the protocol's word
+        """Return the prepared value; a `ToolResult` is returned as it is."""
+        self.call_count += 1
+        self.last_input = input
+        value = self.return_value
+        return value if isinstance(value, ToolResult) else ToolResult(output=value)
+
+
+class TestCoordinator:
+    """A coordinator for the `mount()` of an Amplifier module, which keeps what the module does.
+
+    It is its own registry of hooks: `coordinator.hooks.register(event, handler)`, `emit`.
+    """
+
+    __test__ = False  # pytest takes classes with such names for tests
+
+    def __init__(self, config: dict[str, Any] | None = None) -> None:
+        self.session_id = "test-session"
+        self.parent_id: str | None = None
+        self.config = config or {}
+        self.mount_points: dict[str, Any] = {"tools": {}, "providers": {}}
+        self.mount_history: list[dict[str, Any]] = []
+        self.capabilities: dict[str, Any] = {}
+        self.channels: dict[str, list[tuple[str, Callable[[], Any]]]] = {}
+        self.handlers: dict[str, list[Callable[..., Any]]] = {}
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.cancelled = False
+        self.approval_system: Any = None
+        self._cleanups: list[Callable[[], Any]] = []
+
+    @property
+    def hooks(self) -> TestCoordinator:
+        return self
+
+    async def mount(self, mount_point: str, module: Any, name: str | None = None) -> None:
+        """Mount a module; tools and providers by name."""
+        self.mount_history.append({"mount_point": mount_point, "module": module, "name": name})
+        place = self.mount_points.get(mount_point)
+        if isinstance(place, dict):
+            place[name or module.name] = module
+        else:
+            self.mount_points[mount_point] = module
+
+    async def unmount(self, mount_point: str, name: str | None = None) -> None:
+        """Take a module away."""
+        place = self.mount_points.get(mount_point)
+        if isinstance(place, dict):
+            place.pop(name, None)
+        else:
+            self.mount_points.pop(mount_point, None)
+
+    def get(self, mount_point: str, name: str | None = None) -> Any:
+        """Return what is mounted, or None."""
+        place = self.mount_points.get(mount_point)
+        return place.get(name) if name is not None and isinstance(place, dict) else place
+
+    def register_capability(self, name: str, value: Any) -> None:
+        self.capabilities[name] = value
+
+    def get_capability(self, name: str) -> Any:
+        return self.capabilities.get(name)
+
+    def register_contributor(self, channel: str, name: str, callback: Callable[[], Any]) -> None:
+        self.channels.setdefault(channel, []).append((name, callback))
+
+    async def collect_contributions(self, channel: str) -> list[Any]:
+        """Return what the contributors of a channel say."""
+        return [await _awaited(callback()) for _, callback in self.channels.get(channel, ())]
+
+    def register(
+        self, event: str, handler: Callable[..., Any], priority: int = 0, name: str | None = None
+    ) -> Callable[[], None]:
+        """Register a handler of an event. Returns what takes it back."""
+        handlers = self.handlers.setdefault(event, [])
+        handlers.append(handler)
+        return lambda: handlers.remove(handler)
+
+    async def emit(self, event: str, data: dict[str, Any]) -> Any:
+        """Keep an event, and return the first answer that does not say `continue`."""
+        self.events.append((event, data))
+        answer = None
+        for handler in list(self.handlers.get(event, ())):
+            answer = await _awaited(handler(event, data))
+            if getattr(answer, "action", "continue") != "continue":
+                break
+        return answer
+
+    async def request_cancel(self, immediate: bool = False) -> None:  # noqa: FBT001, FBT002
+        self.cancelled = True
+
+    def register_cleanup(self, cleanup: Callable[[], Any]) -> None:
+        self._cleanups.append(cleanup)
+
+    async def cleanup(self) -> None:
+        """Call the registered cleanups, the last one first."""
+        while self._cleanups:
+            await _awaited(self._cleanups.pop()())
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value

@@ -8,6 +8,7 @@ business, what their commands do is `session.py`'s.
 
 import ast
 import asyncio
+import builtins
 import contextlib
 import difflib
 import inspect
@@ -127,6 +128,7 @@ def _run_python(block, module, loop):
     name = str(block.page)
     try:
         code = compile(source, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        module.__dict__.setdefault("__builtins__", builtins)  # extension modules look it up
         result = types.FunctionType(code, module.__dict__)()
         if inspect.iscoroutine(result):
             loop.run(result)

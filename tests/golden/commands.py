@@ -144,6 +144,7 @@ def declared(shell: Shell) -> None:
     shell.run("init", "new")
     shell.run("lint")
     shell.run("check")
+    shell.run("validate", "--as", "amplifier", ".")
     shell.run("show")
     shell.run("show", "send_letter")
     for form in ("mcp", "openai", "openai-responses", "anthropic", "envelope", "record"):

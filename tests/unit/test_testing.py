@@ -8,12 +8,15 @@ from pydantic import Field
 
 from counterseal import ApprovalError, Context, Effect, Proposal
 from counterseal.codes import Code
-from counterseal.contract.declare import tool
+from counterseal.contract.declare import tool, wrap_plain_tool
 from counterseal.errors import EgressError
 from counterseal.storage.memory import MemoryStore
 from counterseal.testing import (
     HANG,
     FakeClock,
+    MockTool,
+    TestCoordinator,
+    ToolResult,
     approver,
     context,
     fake_tool,
@@ -205,3 +208,42 @@ def test_a_context_made_by_hand_says_what_it_lacks():
     assert bare.tenant == "acme"
     with pytest.raises(RuntimeError, match="testing"):
         bare.files  # noqa: B018 - asking is enough
+
+
+async def test_a_module_of_amplifier_is_mounted_without_it():
+    coordinator = TestCoordinator()
+    closed = []
+
+    async def mount(coordinator, config):
+        await coordinator.mount("tools", MockTool("look", return_value=config["answer"]))
+        coordinator.register_contributor("observability.events", "look", lambda: ["look:done"])
+        coordinator.register_capability("looking", value=True)
+        return lambda: closed.append("look")
+
+    coordinator.register_cleanup(await mount(coordinator, {"answer": 42}))
+    mounted = coordinator.get("tools", "look")
+    assert (await mounted.execute({"a": 1})).output == 42
+    assert (mounted.call_count, mounted.last_input) == (1, {"a": 1})
+    assert await coordinator.collect_contributions("observability.events") == [["look:done"]]
+    assert coordinator.get_capability("looking")
+    await coordinator.unmount("tools", "look")
+    assert coordinator.get("tools") == {}
+    await coordinator.cleanup()
+    assert closed == ["look"]
+
+
+async def test_hooks_of_a_coordinator_answer_events():
+    coordinator = TestCoordinator()
+    undo = coordinator.hooks.register("tool:pre", lambda event, data: ToolResult(output=event))
+    assert (await coordinator.hooks.emit("tool:pre", {"tool_name": "x"})).output == "tool:pre"
+    undo()
+    assert await coordinator.hooks.emit("tool:pre", {}) is None
+    assert [event for event, _ in coordinator.events] == ["tool:pre", "tool:pre"]
+
+
+async def test_a_mock_tool_is_a_plain_tool_and_its_failure_has_words():
+    mock = MockTool("look", return_value=ToolResult(success=False, error={"message": "no such"}))
+    contract = wrap_plain_tool(mock, effect="read_only")
+    seen = await runtime_for(contract).submit(ask("look"), someone())
+    assert seen.code == "SEMANTIC_INVALIDITY"
+    assert "no such" in seen.for_model()

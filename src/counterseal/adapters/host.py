@@ -375,7 +375,7 @@ class Host:
         self.waits = pause == "wait"
         self.has_voter = voter is not None
         self._principal, self._voter, self._run_id = principal, voter, run_id
-        self._same, self._seconds, self._console = same, wait, console.rstrip("/")
+        self._same, self.seconds, self._console = same, wait, console.rstrip("/")
         self._loop: asyncio.AbstractEventLoop | None = None
         with suppress(RuntimeError):  # made before the loop runs: the first async call sets it
             self._loop = asyncio.get_running_loop()
@@ -428,7 +428,7 @@ class Host:
             if self.waits and answer.pending is not None:
                 place = (principal.tenant, answer.pending.approval_id)
                 with suppress(ApprovalError):  # submitting it again says what is wrong with it
-                    await self.runtime.approvals.wait(*place, self._seconds)
+                    await self.runtime.approvals.wait(*place, self.seconds)
                 answer = await self._submit(call, principal)
         except StoreError as error:
             raise _not_recorded(call) from error

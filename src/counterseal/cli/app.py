@@ -26,6 +26,7 @@ from counterseal.cli import (
     serve,
     show,
     users,
+    validate,
 )
 
 EPILOG = """\
@@ -56,6 +57,7 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("lint")(lint.lint)
 app.command("check")(lint.check)
+app.command("validate")(validate.validate)
 app.command("show")(show.show)
 app.command("call")(call.call)
 app.command("plan")(plan.plan)
