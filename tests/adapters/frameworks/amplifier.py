@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import json
 import logging
 import sys
@@ -35,6 +36,7 @@ from counterseal.errors import ContractError, StoreError
 
 PACKAGES = ("amplifier-core",)
 contract_for = adapter.contract_for
+_NUMBERS = itertools.count()
 _HELD = "Held: a person"
 _ASKING = ("pay", "send_mail")
 _CALL: ContextVar[str | None] = ContextVar("call", default=None)
@@ -45,7 +47,8 @@ logging.getLogger("amplifier_core").setLevel(logging.CRITICAL)
 
 
 def module(name: str, mount: Any) -> str:
-    """Offer a module to the loader, which imports it by this name. Returns its id."""
+    """Offer a module to the loader, which imports it by its name. Returns an id of its own."""
+    name = f"{name}-{next(_NUMBERS)}"
     made = ModuleType(f"amplifier_module_{name.replace('-', '_')}")
     made.mount = mount
     sys.modules[made.__name__] = made
