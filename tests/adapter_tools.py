@@ -22,6 +22,7 @@ HOME = ROOT / ".venv-adapters"
 FRAMEWORKS = {
     "agent-framework": ["mcp", "tenacity"],
     "amplifier": ["mcp"],
+    "claude-agent-sdk": [],
     "google-adk": ["aiosqlite", "mcp"],
     "langgraph": ["langgraph-checkpoint-sqlite>=3", "langchain-mcp-adapters>=0.3"],
     "openai-agents": [],
