@@ -214,7 +214,7 @@ async def rejected_with_a_comment(world: World) -> None:
         turn = await session.start()
         await approve(runtime, turn, "reject", comment="not on Sunday")
         turn = await session.resume()
-        has(turn.results["c_mail"], "not on Sunday", "refused")
+        has(turn.results["c_mail"], "not on Sunday", "rejected")
         same(turn.final, "done")
         count()
 
