@@ -25,6 +25,7 @@ FRAMEWORKS = {
     "claude-agent-sdk": [],
     "google-adk": ["aiosqlite", "mcp"],
     "langgraph": ["langgraph-checkpoint-sqlite>=3", "langchain-mcp-adapters>=0.3"],
+    "llama-index": ["llama-index-tools-mcp"],
     "openai-agents": [],
     "pydantic-ai": ["pydantic-ai-slim[mcp]"],
 }
