@@ -23,6 +23,7 @@ FRAMEWORKS = {
     "agent-framework": ["mcp", "tenacity"],
     "amplifier": ["mcp"],
     "claude-agent-sdk": [],
+    "crewai": [],
     "google-adk": ["aiosqlite", "mcp"],
     "langgraph": ["langgraph-checkpoint-sqlite>=3", "langchain-mcp-adapters>=0.3"],
     "llama-index": ["llama-index-tools-mcp"],

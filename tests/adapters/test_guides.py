@@ -1,5 +1,6 @@
 """The guides of frameworks and the example run in the frameworks' own environments."""
 
+import os
 import subprocess
 
 import pytest
@@ -24,7 +25,8 @@ def pytest_generate_tests(metafunc):
 def test_examples_of_a_guide_work(guide, tmp_path):
     page = ROOT / "docs" / "frameworks" / f"{guide}.md"
     command = [adapter_python(guide), "-c", RUN_PAGE, page, tmp_path]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    quiet = {**os.environ, "CREWAI_DISABLE_TELEMETRY": "true"}
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
