@@ -29,6 +29,7 @@ FRAMEWORKS = {
     "llama-index": ["llama-index-tools-mcp"],
     "openai-agents": [],
     "pydantic-ai": ["pydantic-ai-slim[mcp]"],
+    "strands": [],
 }
 """By extra: what its tests need beside the extra itself."""
 FAST = ("langgraph", "openai-agents", "pydantic-ai")
