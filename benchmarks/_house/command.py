@@ -24,7 +24,7 @@ from benchmarks._house.environments import FOLDER, ROOT
 from benchmarks._house.house import House
 from benchmarks._house.results import Results
 from benchmarks._house.table import brief, markdown, show
-from counterseal.cli.render import Progress
+from counterseal.cli.render import ProgressBar
 
 Bench = Callable[[House], Awaitable[None]]
 LAST = FOLDER / "last.json"
@@ -82,7 +82,7 @@ def parser(benches: Mapping[str, Bench]) -> argparse.ArgumentParser:
 def run(chosen: Mapping[str, Bench], results: Results, options: argparse.Namespace) -> bool:
     """One after the other. False when it was broken off: what was measured is in the results."""
     ended: list[str] = []
-    with Progress("benchmark") as progress:
+    with ProgressBar("benchmark") as progress:
 
         def say(what: str, done: float) -> None:
             progress.show(len(ended), len(chosen), f"{done:.0%} of {what}")

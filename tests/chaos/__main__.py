@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from counterseal.cli.render import Progress
+from counterseal.cli.render import ProgressBar
 
 from .planning import POINTS
 from .rounds import Outcome
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 async def _play(left: list[Job], total: int, state: dict[str, Any], summary: Summary) -> None:
-    with Progress("round") as progress:
+    with ProgressBar("round") as progress:
 
         def ended(job: Job, outcome: Outcome) -> None:
             summary.add(outcome)

@@ -33,7 +33,7 @@ from counterseal.cli.options import (
 from counterseal.cli.project import load_keys, one_tenant, user_name, with_store
 from counterseal.cli.render import (
     Parts,
-    Progress,
+    ProgressBar,
     counted,
     fail,
     heading,
@@ -413,7 +413,7 @@ def export(
         fail("--json and --format csv contradict each other.", "Give one of them.")
     if arguments and is_csv:
         fail("--arguments works with --format jsonl only.", "Leave out --format csv.")
-    progress = Progress("event")
+    progress = ProgressBar("event")
 
     async def write_all(opened: Store) -> int:
         count = 0
@@ -551,7 +551,7 @@ def verify(
     """
     from counterseal.operations.auditor import count_events, verify_store
 
-    ring, progress = load_keys(keys), Progress("event")
+    ring, progress = load_keys(keys), ProgressBar("event")
     known: Mapping[str, Mapping[int, bytes]] = {} if receipts is None else _receipts(receipts)
 
     async def verify_all(opened: Store) -> list[Report]:

@@ -19,7 +19,7 @@ from counterseal.cli import import_mcp
 from counterseal.cli.options import AsJson
 from counterseal.cli.render import (
     Parts,
-    Progress,
+    ProgressBar,
     check_overwrite,
     counted,
     fail,
@@ -79,13 +79,13 @@ def openapi(
     proposed, and guesses are marked with `review:`. Nothing is fetched. Exits with 1 if no
     operation can be expressed.
     """
-    with Progress("operation") as progress:
+    with ProgressBar("operation") as progress:
         imported = _read(file, base_url, progress)
     tools = [tool for tool in imported.tools if _matches(only, tool.name, tool.path)]
     left_out = [one for one in imported.left_out if _matches(only, one.what.partition(" ")[2])]
     if not tools and not left_out:
         fail(f"Nothing matches {', '.join(only or [])}.", "Without --only, all are imported.")
-    with Progress("contract") as progress:
+    with ProgressBar("contract") as progress:
         texts = _texts(tools, out, file.name, progress)
     if tools and not dry_run:
         check_overwrite(list(texts), force=force, out="DIR")
@@ -124,7 +124,7 @@ def openapi(
         raise typer.Exit(1)
 
 
-def _read(file: Path, base_url: str | None, progress: Progress) -> Imported:
+def _read(file: Path, base_url: str | None, progress: ProgressBar) -> Imported:
     from counterseal.contract.sources.openapi import contracts_from_openapi, read_openapi
     from counterseal.errors import ContractError
 
@@ -143,7 +143,7 @@ def _matches(only: Sequence[str] | None, *names: str) -> bool:
 
 
 def _texts(
-    tools: Sequence[ImportedTool], out: Path, source: str, progress: Progress
+    tools: Sequence[ImportedTool], out: Path, source: str, progress: ProgressBar
 ) -> dict[Path, str]:
     from counterseal.contract.sources.openapi import to_yaml
 

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from counterseal.cli.render import fail, render, write_files
 
 
-class Template(StrEnum):
+class ProjectTemplate(StrEnum):
     CASES = "cases"
     REFUNDS = "refunds"
     HTTP = "http"
@@ -24,24 +24,28 @@ class Template(StrEnum):
 
 _USER: Final = "counterseal users add NAME --tenant acme --role approver"
 STEPS: Final = {
-    Template.CASES: (
+    ProjectTemplate.CASES: (
         "counterseal lint",
         "counterseal show send_approved_notice",
         """counterseal call get_case_summary '{"case_id": "case_1001"}' --as intake-agent""",
     ),
-    Template.REFUNDS: ("counterseal check", _USER, "counterseal serve --anonymous-as support"),
-    Template.HTTP: ("python service.py", _USER, "counterseal serve --anonymous-as support"),
-    Template.MCP: (
+    ProjectTemplate.REFUNDS: (
+        "counterseal check",
+        _USER,
+        "counterseal serve --anonymous-as support",
+    ),
+    ProjectTemplate.HTTP: ("python service.py", _USER, "counterseal serve --anonymous-as support"),
+    ProjectTemplate.MCP: (
         "counterseal diff --accept",
         _USER,
         "counterseal serve --anonymous-as assistant",
     ),
-    Template.AGENT: (_USER, "counterseal serve --anonymous-as writer", "python agent.py"),
+    ProjectTemplate.AGENT: (_USER, "counterseal serve --anonymous-as writer", "python agent.py"),
 }
 """The first commands in each project."""
 
 
-def targets_of(template: Template) -> dict[str, Traversable]:
+def targets_of(template: ProjectTemplate) -> dict[str, Traversable]:
     """Return the files of a project by their paths, with the files that they copy."""
     templates = files("counterseal.cli.templates")
     targets = dict(_below(templates / template.value, ""))
@@ -61,7 +65,9 @@ def _below(folder: Traversable, prefix: str) -> list[tuple[str, Traversable]]:
 
 def init(
     directory: Annotated[Path, Argument(metavar="DIR", help="Folder to write into.")] = Path(),
-    template: Annotated[Template, Option(help="Which project to write.")] = Template.CASES,
+    template: Annotated[
+        ProjectTemplate, Option(help="Which project to write.")
+    ] = ProjectTemplate.CASES,
     as_json: Annotated[bool, Option("--json", help="Print the written files as JSON.")] = False,
 ) -> None:
     """Write a small working project to start from.

@@ -22,7 +22,7 @@ from counterseal.cli.options import (
     with_groups,
 )
 from counterseal.cli.project import (
-    Change,
+    OperatorChange,
     keys_folder,
     load_keys,
     load_registry,
@@ -161,7 +161,7 @@ def issue(
     ] = "low",
     expires: Expires = None,
     *,
-    change: Change,
+    change: OperatorChange,
 ) -> None:
     """Issue an API key for a client of the gateway, and print it once.
 
@@ -194,7 +194,7 @@ def issue(
 @app.command("revoke")
 @with_groups
 def revoke(
-    key_id: Annotated[str, Argument(metavar="KEY_ID", help="A key's id.")], change: Change
+    key_id: Annotated[str, Argument(metavar="KEY_ID", help="A key's id.")], change: OperatorChange
 ) -> None:
     """Revoke an API key on every worker, and end the sessions that use it.
 

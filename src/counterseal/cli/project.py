@@ -19,7 +19,7 @@ import typer
 from typer import Option
 
 from counterseal.cli.options import STORE_VARIABLE, AsJson, AsTenant, By, Reason, StoreUrl
-from counterseal.cli.render import Progress, counted, fail, note, one_line, render
+from counterseal.cli.render import ProgressBar, counted, fail, note, one_line, render
 
 if TYPE_CHECKING:
     import logging
@@ -122,7 +122,7 @@ def contracts_at(paths: list[Path]) -> tuple[Discovered, ...]:
             "Name files or folders with contracts; Python files among them are imported, that is "
             "executed.\nOr start a project with `counterseal init`.",
         )
-    progress = Progress()
+    progress = ProgressBar()
     try:
         with errors_end_the_command("nothing was read"):
             declared = settings.tool_paths() if settings else ()
@@ -162,7 +162,7 @@ def declared_tools(settings: Settings) -> Registry:
     from counterseal.errors import ContractError, CountersealError
     from counterseal.registry import Registry
 
-    progress, registry = Progress(), Registry()
+    progress, registry = ProgressBar(), Registry()
     contracts: Sequence[Discovered] = ()
     pinned: Mapping[str, Sequence[Discovered]] = {}
     complete = True
@@ -207,7 +207,7 @@ def open_project(settings: Settings, store: str | None = None) -> Runtime:
     """Return the project's runtime on its store."""
     from counterseal.config.project import open_project as runtime_of
 
-    progress = Progress()
+    progress = ProgressBar()
     try:
         with errors_end_the_command("nothing was called"):
             return runtime_of(settings, store=store, progress=progress)
@@ -308,7 +308,7 @@ def load_registry(given: str | None, registry: Registry | None = None) -> Regist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class OperatorChange:
     """The options of commands with which operators change the registry."""
 
     reason: Reason = None

@@ -14,7 +14,7 @@ from counterseal.cli.options import AsJson, AsTenant, By, StoreUrl, with_groups
 from counterseal.cli.project import open_project, project_settings, user_name
 from counterseal.cli.render import (
     Parts,
-    Progress,
+    ProgressBar,
     fail,
     fields,
     heading,
@@ -125,7 +125,7 @@ def reconcile(
 
 
 async def _one_pass(reconciler: Reconciler, *, last: bool) -> Tally:
-    with Progress("item") as progress:
+    with ProgressBar("item") as progress:
         return await reconciler.once(tell=lambda tally: progress.show(tally.total()), last=last)
 
 
@@ -180,7 +180,7 @@ def list_attention(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class OperatorDecision:
     """The options of commands with which an operator decides what needs attention."""
 
     reason: Annotated[str, Option("--reason", metavar="TEXT", help="Why, for the record.")]
@@ -224,7 +224,7 @@ def settle(
     ],
     data: Annotated[str | None, Option(metavar="JSON", help="What the call returned.")] = None,
     *,
-    decision: Decision,
+    decision: OperatorDecision,
 ) -> None:
     """Record the outcome of a call that could not be found out."""
     from pydantic_core import from_json
@@ -247,7 +247,7 @@ def settle(
 
 @app.command("undo")
 @with_groups
-def undo(call: Key, decision: Decision) -> None:
+def undo(call: Key, decision: OperatorDecision) -> None:
     """Reverse a call with the compensation tool of its contract."""
     if decision.tenant is None:
         fail("The call's tenant is missing. Give it with --tenant T.")
@@ -258,7 +258,7 @@ def undo(call: Key, decision: Decision) -> None:
 
 @app.command("again")
 @with_groups
-def again(kind: Kind, key: Key, decision: Decision) -> None:
+def again(kind: Kind, key: Key, decision: OperatorDecision) -> None:
     """Try a failed verification or reversal once more."""
     due, why = _due_kind(kind), decision.reason
     decision.make(key, lambda items, of: items.again(of, due, key, reason=why))
@@ -267,7 +267,7 @@ def again(kind: Kind, key: Key, decision: Decision) -> None:
 
 @app.command("dismiss")
 @with_groups
-def dismiss(kind: Kind, key: Key, decision: Decision) -> None:
+def dismiss(kind: Kind, key: Key, decision: OperatorDecision) -> None:
     """Dismiss a failed verification or reversal: it needs no attention any more."""
     due, why = _due_kind(kind), decision.reason
     decision.make(key, lambda items, of: items.dismiss(of, due, key, reason=why))

@@ -15,7 +15,7 @@ from typer import Argument, Option
 
 from counterseal.cli.options import AllTenants, AsJson, StoreUrl, Yes, command_group, with_groups
 from counterseal.cli.project import (
-    Change,
+    OperatorChange,
     declared_tools,
     load_registry,
     project_settings,
@@ -83,7 +83,7 @@ def kill(
     tenant: AllTenants = None,
     yes: Yes = False,
     *,
-    change: Change,
+    change: OperatorChange,
 ) -> None:
     """Stop a tool, every tool of an effect, or all tools.
 
@@ -118,7 +118,7 @@ def restore(
         str | None, Argument(metavar="[KILL]", help="A kill's id, if several are in force.")
     ] = None,
     *,
-    change: Change,
+    change: OperatorChange,
 ) -> None:
     """Undo a kill."""
     registry = load_registry(change.store)
@@ -137,7 +137,7 @@ def restore(
 
 @app.command("enable")
 @with_groups
-def enable(tool: Tool, version: Version = None, *, change: Change) -> None:
+def enable(tool: Tool, version: Version = None, *, change: OperatorChange) -> None:
     """Enable a tool, or one version of it, again."""
     why, known = change.why(), declared_tools(project_settings())
     made = change.make(lambda operator: operator.enable(tool, version, reason=why), known)
@@ -146,7 +146,7 @@ def enable(tool: Tool, version: Version = None, *, change: Change) -> None:
 
 @app.command("disable")
 @with_groups
-def disable(tool: Tool, version: Version = None, *, change: Change) -> None:
+def disable(tool: Tool, version: Version = None, *, change: OperatorChange) -> None:
     """Disable a tool, or one version of it.
 
     Without --version, later versions are disabled too. If other versions are left, new runs get
@@ -165,7 +165,7 @@ def accept_risk(
     withdraw: Annotated[bool, Option("--withdraw", help="Take an acceptance back.")] = False,
     yes: Yes = False,
     *,
-    change: Change,
+    change: OperatorChange,
 ) -> None:
     """Accept that a contract lowers the risk class of its effect.
 

@@ -158,7 +158,7 @@ def fail(message: str, fix: str = "", *, code: int = 2) -> NoReturn:
     raise typer.Exit(code)
 
 
-class Progress:
+class ProgressBar:
     """Says on stderr how far long work is, from the second second on.
 
     On a terminal it is a bar with the rate, else a line now and then. stdout is left alone.

@@ -22,7 +22,7 @@ from counterseal.cli.options import (
     expiry,
     with_groups,
 )
-from counterseal.cli.project import Change, load_registry, require_packages
+from counterseal.cli.project import OperatorChange, load_registry, require_packages
 from counterseal.cli.render import fail, note, one_line, render, table
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ FromStdin = Annotated[bool, Option("--password-stdin", help="Read the password f
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserChange(Change):
+class UserChange(OperatorChange):
     """The options of commands that change users."""
 
     def user(self, act: Callable[[Accounts], Awaitable[T]]) -> T:

@@ -72,10 +72,10 @@ def run(folder):
 @pytest.fixture
 def slowly(monkeypatch):
     """Work takes long: whenever progress looks at its clock, ten seconds have passed."""
-    from counterseal.cli.render import Progress
+    from counterseal.cli.render import ProgressBar
 
     seconds = itertools.count(0.0, 10.0)
-    monkeypatch.setitem(Progress.__init__.__kwdefaults__, "clock", lambda: next(seconds))
+    monkeypatch.setitem(ProgressBar.__init__.__kwdefaults__, "clock", lambda: next(seconds))
 
 
 @pytest.fixture

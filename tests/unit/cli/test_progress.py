@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from counterseal.cli.render import Progress
+from counterseal.cli.render import ProgressBar
 
 
 class Clock:
@@ -26,7 +26,7 @@ def clock():
 
 
 def test_short_work_shows_nothing(clock, capsys):
-    with Progress("event", clock=clock) as progress:
+    with ProgressBar("event", clock=clock) as progress:
         for count in range(900):
             clock.now = count / 1000
             progress.show(count, 900)
@@ -34,7 +34,7 @@ def test_short_work_shows_nothing(clock, capsys):
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then_with_the_rate(clock, capsys):
-    with Progress("event", clock=clock) as progress:
+    with ProgressBar("event", clock=clock) as progress:
         for count in range(0, 50_000, 100):
             clock.now = count / 2000
             progress.show(count, 50_000)
@@ -47,7 +47,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then_with_the_rate(clock, ca
 
 
 def test_what_was_done_by_an_earlier_run_does_not_count_for_the_rate(clock, capsys):
-    progress = Progress("round", clock=clock)
+    progress = ProgressBar("round", clock=clock)
     progress.show(1_900, 2_000)
     clock.now = 60
     progress.show(1_902, 2_000, "no violations")
@@ -59,7 +59,7 @@ def test_what_was_done_by_an_earlier_run_does_not_count_for_the_rate(clock, caps
 
 WORK = """
     import sys
-    from counterseal.cli.render import Progress, print_json
+    from counterseal.cli.render import ProgressBar, print_json
 
     class Clock:
         now = 0.0
@@ -67,7 +67,7 @@ WORK = """
             return self.now
 
     clock = Clock()
-    with Progress("event", clock=clock) as progress:
+    with ProgressBar("event", clock=clock) as progress:
         for count in range(0, 10_001, 500):
             clock.now = count / 1000
             progress.show(count, TOTAL, "a tool with a \\x1b[31m long name " * 4)
