@@ -34,6 +34,21 @@ def filled(store, make):
     return filled
 
 
+# --- made when they are written -------------------------------------------------------------------
+
+
+async def test_an_event_that_cannot_be_made_costs_no_other_event_and_no_other_caller(store, make):
+    def broken():
+        raise RuntimeError("no event")
+
+    store.note_later(lambda: (make.event(call_id="call_before"), None))
+    store.note_later(broken)
+    store.note_later(lambda: (make.event(call_id="call_after"), None))
+    await store.settle(make.settle(events=[make.event(call_id="call_other")]))
+    calls = [event.caller.call_id for _, event in await store.events("acme")]
+    assert calls == ["call_before", "call_after", "call_other"]
+
+
 # --- searching ------------------------------------------------------------------------------------
 
 

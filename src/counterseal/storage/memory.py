@@ -6,6 +6,7 @@ Nothing here awaits except callers that wait, so on one event loop every transac
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import time
@@ -97,6 +98,7 @@ _TYPE, _CALL, _CODE, _TALLY, _COST = map(
 )
 """Places in the columns of an event."""
 
+_log = logging.getLogger("counterseal")
 _TOGETHER: Final = 64
 """Additions that are made together."""
 _Groups = defaultdict[tuple[str, ...], dict[str, T]]
@@ -164,7 +166,12 @@ class MemoryBackend:
     def _append_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for now, make in waiting:
-            self._append(now, *make())
+            try:
+                added = make()
+            except Exception:  # noqa: BLE001 - no caller waits for it, and the others are kept
+                _log.exception("a record could not be kept")
+            else:
+                self._append(now, *added)
 
     async def wait(
         self, where: TenantKey, watch: Transaction[float | None], seconds: float
