@@ -192,10 +192,10 @@ def test_stream_that_lacks_a_character_gets_a_substitute(tmp_path):
 
 
 def test_every_code_is_explained(run):
-    from counterseal.cli.explain import MEANINGS
+    from counterseal.cli.explain import words
     from counterseal.codes import RESPONSES, Code
 
-    assert set(MEANINGS) == set(Code)
+    assert set(words()["codes"]) == set(Code)
     for code, response in RESPONSES.items():
         told = json.loads(run("explain", code.value, "--json").stdout)
         assert told.items() >= {"status": response.status, **response.vector()}.items()
