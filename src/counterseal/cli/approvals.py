@@ -10,8 +10,7 @@ import os
 import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 from typer import Argument, Option
@@ -82,13 +81,6 @@ As = Annotated[
 ]
 
 
-class PacketFormat(StrEnum):
-    TEXT = "text"
-    MARKDOWN = "markdown"
-    HTML = "html"
-    JSON = "json"
-
-
 # Looking -----------------------------------------------------------------------------------------
 
 
@@ -131,8 +123,9 @@ def list_requests(
 def show(
     approval_id: ApprovalId,
     form: Annotated[
-        PacketFormat, Option("--format", metavar="F", help="text, markdown, html or json.")
-    ] = PacketFormat.TEXT,
+        Literal["text", "markdown", "html", "json"],
+        Option("--format", metavar="F", help="text, markdown, html or json."),
+    ] = "text",
     tenant: OfTenant = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -144,13 +137,13 @@ def show(
     with opened_project(project_settings(), store, approval_id, as_json=as_json) as project:
         now = project.runtime.clock()
         packet = current(project.packet(project.find(approval_id, tenant)), now)
-        if as_json or form is PacketFormat.JSON:
+        if as_json or form == "json":
             voters = project.voters(packet.tenant)
             print_json(approval_page(packet, needed(project.runtime, packet, voters)))
-        elif form is PacketFormat.TEXT:
+        elif form == "text":
             sys.stdout.write(_card(packet, now))
         else:
-            text = markdown(packet) if form is PacketFormat.MARKDOWN else html(packet)
+            text = markdown(packet) if form == "markdown" else html(packet)
             sys.stdout.write(f"{text.rstrip()}\n")
 
 

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 from typer import Argument, Option
@@ -130,11 +129,6 @@ async def _call_id(store: Store, tenant: str, given: str) -> str:
     from counterseal.operations.auditor import find_call
 
     return await find_call(store, tenant, given) or given
-
-
-class ExportFormat(StrEnum):
-    JSONL = "jsonl"
-    CSV = "csv"
 
 
 # Looking -----------------------------------------------------------------------------------------
@@ -389,7 +383,7 @@ def _details(event: Event) -> str:
 @with_groups
 def export(
     search: EventSearch,
-    form: Annotated[ExportFormat, Option("--format", help="Which format.")] = ExportFormat.JSONL,
+    form: Annotated[Literal["jsonl", "csv"], Option("--format", help="Which format.")] = "jsonl",
     output: Annotated[Path | None, Option(metavar="FILE", help="File.  [default: stdout]")] = None,
     tenant: AllTenants = None,
     arguments: Annotated[
@@ -408,7 +402,7 @@ def export(
     from counterseal.audit.events import csv_head, csv_line, json_line
     from counterseal.operations.auditor import note_export
 
-    wanted, is_csv = search.filter(), form is ExportFormat.CSV
+    wanted, is_csv = search.filter(), form == "csv"
     if as_json and is_csv:
         fail("--json and --format csv contradict each other.", "Give one of them.")
     if arguments and is_csv:

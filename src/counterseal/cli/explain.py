@@ -1,7 +1,7 @@
 """`counterseal explain`: what a lint rule checks, or why a code occurs and what to do about it.
 
-The words are in `explain.yaml`. The text that an agent reads is made from an example by the renderer
-of observations, so that it is the text of a real call.
+The words are in `explain.yaml`. The text that an agent reads is made by the renderer of
+observations from an example, so that it is the text of a real call.
 """
 
 from __future__ import annotations

@@ -280,9 +280,6 @@ def _proposals(listing: Listing, tools: Sequence[dict[str, Any]]) -> Parts:
             yield table([(one_line(visible(name)), one_line(why)) for name, why in pairs])
 
 
-# Page and record ---------------------------------------------------------------------------------
-
-
 def _texts(value: Any) -> Iterator[str]:
     """Yield every text in a JSON value, keys included."""
     if isinstance(value, str):

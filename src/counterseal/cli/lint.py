@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -21,12 +20,7 @@ if TYPE_CHECKING:
     from counterseal.errors import Problem
 
 
-class LintFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-
-
+LintFormat = Literal["text", "json", "github"]
 ShortJson = Annotated[bool, Option("--json", help="Short for --format json.")]
 Format = Annotated[LintFormat | None, Option("--format", help="How to print.  [default: text]")]
 
@@ -55,7 +49,7 @@ def lint(
         known = all_rules()
         rows = [(rule["id"], rule["severity"], rule["summary"]) for rule in known]
         listed = table(rows, titles=("Rule", "Severity", "A contract's …"))
-        render({"rules": known}, lambda: [listed], as_json=chosen is LintFormat.JSON)
+        render({"rules": known}, lambda: [listed], as_json=chosen == "json")
         return
     contracts = contracts_at(paths or [])
     files = {str(item.path): index for index, item in reversed(list(enumerate(contracts)))}
@@ -95,9 +89,9 @@ def check(
 
 
 def _chosen(output: LintFormat | None, *, as_json: bool) -> LintFormat:
-    if as_json and output not in (None, LintFormat.JSON):
+    if as_json and output not in (None, "json"):
         fail(f"--json and --format {output} contradict each other.", "Give one of them.")
-    return LintFormat.JSON if as_json else output or LintFormat.TEXT
+    return "json" if as_json else output or "text"
 
 
 def _print(
@@ -110,9 +104,9 @@ def _print(
     """Print the problems, and end the command with 1 if there are errors."""
     severities = [problem.severity.value for problem in problems]
     summary |= {"errors": severities.count("error"), "warnings": severities.count("warning")}
-    if chosen is LintFormat.JSON:
+    if chosen == "json":
         print_json({"problems": [problem.record() for problem in problems], "summary": summary})
-    elif chosen is LintFormat.GITHUB:
+    elif chosen == "github":
         _print_github(problems)
     else:
         _print_text(problems, summary)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -20,20 +19,10 @@ if TYPE_CHECKING:
     from counterseal.contract.model import Contract
 
 
-class ContractForm(StrEnum):
-    CARD = "card"
-    MCP = "mcp"
-    OPENAI = "openai"
-    OPENAI_RESPONSES = "openai-responses"
-    ANTHROPIC = "anthropic"
-    ENVELOPE = "envelope"
-    RECORD = "record"
-
-
-class SchemaSubject(StrEnum):
-    CONTRACT = "contract"
-    ENVELOPE = "envelope"
-    OBSERVATION = "observation"
+ContractForm = Literal[
+    "card", "mcp", "openai", "openai-responses", "anthropic", "envelope", "record"
+]
+SchemaSubject = Literal["contract", "envelope", "observation"]
 
 
 def show(
@@ -48,7 +37,7 @@ def show(
             help="Where to look; can be repeated.  [default: as in counterseal.toml]",
         ),
     ] = None,
-    form: Annotated[ContractForm, Option("--as", help="What to print.")] = ContractForm.CARD,
+    form: Annotated[ContractForm, Option("--as", help="What to print.")] = "card",
     version: Annotated[
         str | None, Option(metavar="V", help="Which version.  [default: newest]")
     ] = None,
@@ -71,7 +60,7 @@ def show(
         for problem in chosen.problems:
             note(str(problem))
         fail(f"The contract of {tool} can't be read.", code=1)
-    if form is not ContractForm.CARD:
+    if form != "card":
         _print_form(contract, form)
         return
     from counterseal.cli.contract_card import card
@@ -107,9 +96,9 @@ def schema(
     from counterseal.contract.schemas import model_schema
     from counterseal.observation.envelope import ObservationEnvelope
 
-    if subject is SchemaSubject.CONTRACT:
+    if subject == "contract":
         print_json(model_schema(Contract, title="ContractFile", mode="validation"))
-    elif subject is SchemaSubject.ENVELOPE:
+    elif subject == "envelope":
         print_json(model_schema(Envelope, title="ToolContract"))
     else:
         print_json(model_schema(ObservationEnvelope, title="ObservationObject"))
@@ -176,18 +165,12 @@ def _list_tools(contracts: Sequence[Discovered], *, as_json: bool) -> None:
 
 
 def _print_form(contract: Contract, form: ContractForm) -> None:
-    if form in (ContractForm.ENVELOPE, ContractForm.RECORD):
-        print_json(contract.envelope() if form is ContractForm.ENVELOPE else contract.record())
+    if form in ("envelope", "record"):
+        print_json(contract.envelope() if form == "envelope" else contract.record())
         return
     from counterseal.contract.formats import FORMATS
 
-    view = FORMATS[form.value](contract)
+    view = FORMATS[form](contract)
     for warning in view.warnings:
         note(f"Warning: {warning}")
     print_json(view.tool)
-
-
-# Choosing a contract -----------------------------------------------------------------------------
-
-
-# Rows and pages ----------------------------------------------------------------------------------

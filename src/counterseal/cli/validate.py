@@ -9,9 +9,8 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from typer import Argument, Option
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
 
 _GROUP = "amplifier.modules"
 _CHANNEL = "observability.events"
-
-
-class Form(StrEnum):
-    AMPLIFIER = "amplifier"
 
 
 class Check(NamedTuple):
@@ -44,7 +39,7 @@ class Check(NamedTuple):
 
 def validate(
     path: Annotated[Path, Argument(metavar="PATH", help="The module's folder.")],
-    form: Annotated[Form, Option("--as", help="What it should be.")],
+    form: Annotated[Literal["amplifier"], Option("--as", help="What it should be.")],
     config: Annotated[str, Option(help="Its `config` in a mount plan, as JSON.")] = "{}",
     execute: Annotated[
         bool, Option("--execute", help="Also call each tool, without arguments.")
