@@ -18,7 +18,7 @@ ASKED = (
     *("payload_hash", "key_fingerprint", "contract_hash", "effect", "resource", "amount"),
     "consequence",
 )
-KEPT = ("captured", "not_captured")
+KEPT = ("captured", "not_captured", "gaps")
 """What an event tells of the proposal, and of its arguments."""
 KIND = (
     *("mutates", "announced", "cost", "currency", "again", "system", "parents", "path", "gates"),
@@ -74,7 +74,7 @@ GROUPS: dict[str, dict[EventType, Told]] = {
         EventType.REPLAYED: Told(
             "It was answered from what an earlier call did.",
             "the code",
-            (*KIND[:-1], *ASKED, "of"),
+            (*KIND[:-1], *ASKED, *KEPT, "of"),
         ),
         EventType.CORRECTED: Told(
             "An invariant corrected arguments, in a call or in a plan.",
@@ -241,6 +241,10 @@ FIELDS = {
     "mutates": "the tool changes something",
     "name": "a fingerprint of the name that was tried; of a tool, its name here",
     "next_action": "what the agent was told to do",
+    "gaps": (
+        "the parts that the capture lacks for a replay, each with the reason: `redacted`, `cut`"
+        " or `unreadable`"
+    ),
     "not_captured": "why the arguments are not kept: `opted_out`, `limit` or `failed`",
     "number": "the change's number, in the registry's order",
     "of": "the call whose answer it was",

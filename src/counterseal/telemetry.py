@@ -91,6 +91,8 @@ class Finished(NamedTuple):
     refused_by: str | None
     idempotency_hit: bool
     cancelled: bool
+    replayable: bool
+    """True if everything is kept that its decision depended on."""
     started: float
     ended: float
     caller_call_id: str | None = None
@@ -176,7 +178,7 @@ class Telemetry:
             "counterseal.tool.approval_id": call.approval_id,
             "counterseal.tenant.id": call.tenant,
             "counterseal.trace.id": call.trace_id,
-            "counterseal.trace.replayable": call.refused_by != "parse",
+            "counterseal.trace.replayable": call.replayable,
         }
         return {name: value for name, value in attributes.items() if value is not None}
 

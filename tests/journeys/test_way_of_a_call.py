@@ -211,12 +211,13 @@ async def test_a_gate_that_breaks_or_says_no_word_that_is_known_denies(gate, wor
 
 
 @pytest.mark.parametrize("word", WORDS)
-async def test_so_does_the_gate_that_asks_the_world(word):
-    async def check(_ctx):
-        return saying(word)
+@pytest.mark.parametrize("breaks", ["look", "check"])
+async def test_so_does_the_gate_that_asks_the_world(word, breaks):
+    async def look(_ctx):
+        return saying(word if breaks == "look" else None)
 
     tool = fake_tool()
-    runtime = with_first(tool, AsyncGate("state", check))
+    runtime = with_first(tool, AsyncGate("state", look, lambda _ctx: saying(word)))
     check_denied(await runtime.submit(ask(tool.contract.name), someone()), tool)
 
 

@@ -10,7 +10,13 @@ from counterseal.accounts.users import Person
 from counterseal.codes import Code
 from counterseal.config import load_settings, open_runtime
 from counterseal.keys import Purpose, new_key
-from counterseal.operations.auditor import NotKeptError, verify_store
+from counterseal.ledger.requests import EventFilter
+from counterseal.operations.auditor import (
+    NotKeptError,
+    open_capture,
+    read_arguments,
+    verify_store,
+)
 from counterseal.reconcile import Retention
 from counterseal.views import TenantView
 from counterseal.views.base import NotFoundError, RoleRequiredError
@@ -316,3 +322,60 @@ async def test_another_tenants_call_is_not_there(project):
         stranger = TenantView(runtime, person("admin", tenant="umbrella")).calls
         with pytest.raises(NotFoundError):
             await stranger.arguments(done.call_id)
+
+
+# --- the manifest ---------------------------------------------------------------------------------
+
+SECRET_NOTE = "token ghp_" + "a1B2" * 9
+
+
+async def test_what_a_capture_lacks_is_on_record_with_the_reason(project):
+    async with project() as runtime:
+        whole, redacted = (
+            await submit(runtime, GOOD),
+            await submit(runtime, {**GOOD, "cents": 1, "note": SECRET_NOTE}),
+        )
+        requested, _, succeeded = await events(runtime, redacted.call_id)
+        assert requested.body["gaps"] == succeeded.body["gaps"] == {"arguments": "redacted"}
+        assert all("gaps" not in event.body for event in await events(runtime, whole.call_id))
+        page = await TenantView(runtime, person("operator")).calls.page(redacted.call_id)
+        assert page.asked.gaps == {"arguments": "redacted"}
+
+
+async def test_the_trace_completeness_rate_counts_complete_captures_only(project):
+    async with project() as runtime:
+        await submit(runtime, {"iban": "DE00001111"}, tool="balance")
+        await submit(runtime, GOOD)
+        await submit(runtime, {**GOOD, "cents": 1, "note": SECRET_NOTE})
+        rows = await TenantView(runtime, person("operator")).metrics.rows()
+        rate = next(row for row in rows if row.name == "trace_completeness_rate")
+    assert (rate.numerator, rate.denominator) == (2, 3)
+
+
+async def test_a_capture_holds_what_the_gates_read_beside_the_arguments(project):
+    facts = '\n[tenants.acme]\nfacts = { tier = "gold" }\n[tenants.acme.budgets]\nwrites = 7\n'
+    async with project(facts) as runtime:
+        parent = Principal(tenant="acme", agent="clerk", user="u_1", parents=["clerk"])
+        await runtime.run(CLERK, "run_1", budgets=Budgets(writes=5), allowed_tools=["refund"])
+        observation = await submit(runtime, GOOD, principal=parent)
+        capture = await read_arguments(
+            runtime.store, runtime.vault, "acme", observation.call_id, by="vic", now=0.0
+        )
+    assert capture.missing == {}
+    assert capture.authority == [{"max_calls_per_run": 300}, None, {}]
+    assert capture.tenant == [{"tier": "gold"}, {"writes": 7}]
+    assert capture.record()["principal"]["parents"] == ["clerk"]
+    settings = capture.record()["run"]["settings"]
+    assert settings == {"allowed_tools": ["refund"], "budgets": {"writes": 5}}
+
+
+async def test_a_repeated_call_is_kept_with_the_entry_that_answered_it(project):
+    async with project() as runtime:
+        first, again = await submit(runtime, GOOD), await submit(runtime, GOOD)
+        repeats = EventFilter(types=["tool.replayed"])
+        ((_, replayed),) = await runtime.store.search("acme", repeats)
+        assert again.idempotency_hit
+        capture = await open_capture(runtime.store, runtime.vault, "acme", replayed)
+    call_id, status, *_, same, lapsed, worker, answered = capture.memory["entry"]
+    assert (call_id, status, same) == (first.call_id, "COMPLETED", True)
+    assert (lapsed, worker, answered) == (False, False, True)

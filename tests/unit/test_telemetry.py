@@ -169,9 +169,27 @@ async def test_a_failed_call_is_an_error_by_its_code(spans):
     assert span.attributes["counterseal.tool.validation.status"] == "passed"
 
 
-async def test_a_call_that_was_not_read_can_not_be_replayed(spans):
+@pytest.mark.parametrize(
+    ("arguments", "replayable"),
+    [
+        ({}, True),
+        ("{", True),  # the text is kept, and refused again
+        (b"\xff", False),  # no text
+        ({"note": "token ghp_" + "a1B2" * 9}, False),  # redacted
+        ("[" + " " * 9000, False),  # cut
+    ],
+)
+async def test_a_call_can_be_replayed_if_all_that_its_decision_needed_is_kept(
+    spans, arguments, replayable
+):
     runtime = runtime_for(fake_tool())
-    _, span = await spans.of(runtime.submit(ask(arguments="{"), someone()))
+    _, span = await spans.of(runtime.submit(ask(arguments=arguments), someone()))
+    assert span.attributes["counterseal.trace.replayable"] is replayable
+
+
+async def test_a_call_whose_arguments_are_not_kept_can_not_be_replayed(spans):
+    runtime = runtime_for(fake_tool(keep_arguments_days=0))
+    _, span = await spans.of(runtime.submit(ask(), someone()))
     assert span.attributes["counterseal.trace.replayable"] is False
 
 

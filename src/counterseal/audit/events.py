@@ -166,6 +166,8 @@ class CallFact(IntEnum):
     """The outcome is known, and on record."""
     APPROVED = 65536
     """The call was executed with an approval: its proposal was counted when it was required."""
+    GAPS = 131072
+    """Not everything is kept that the decision depended on, so that it can't be replayed."""
 
 
 Filed = tuple[str | None, str | None, float | None]
@@ -215,6 +217,8 @@ def _kind_of(body: Body) -> int:
     facts = 0 if "system" in body or "resumed" in body else int(CallFact.PROPOSAL)
     if "mutates" in body:
         facts |= CallFact.MUTATES
+    if "gaps" in body or "not_captured" in body:
+        facts |= CallFact.GAPS
     if "again" in body:
         facts |= CallFact.AGAIN
     elif body.get("path") in _MENDING:

@@ -72,6 +72,8 @@ class Call:
     """True if a worker continues what another one began; no agent waits for the answer."""
     proposal_facts: dict[str, Any] | None = None
     """What events say of the proposal; see `capture.proposal_facts`."""
+    captured: Mapping[str, Any] = field(default_factory=dict)
+    """What events say of its capture: its place or why there is none, and what it lacks."""
     caller: CallFields | None = None
     """Part of every event; see `events.event`."""
 

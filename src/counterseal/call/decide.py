@@ -161,7 +161,8 @@ async def _probe(call: Call, gate: AsyncGate, services: CallServices) -> Decisio
     began = perf_counter_ns()
     result: Decision | Learned
     try:
-        result = await gate.check(call.ctx)
+        call.learn(probed=await gate.look(call.ctx))
+        result = gate.check(call.ctx)
     except Exception as error:  # noqa: BLE001 - a gate that raises denies the call
         result = _broken(call, gate.name, error, services)
     return _take(call, gate.name, result, began, services)

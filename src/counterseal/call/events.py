@@ -234,6 +234,7 @@ def emit_span(call: Call, answer: Observation, telemetry: Telemetry) -> None:
             refused_by=call.refused_by.gate if call.refused_by else None,
             idempotency_hit=answer.idempotency_hit,
             cancelled=call.cancellation is not None,
+            replayable="captured" in call.captured and "gaps" not in call.captured,
             started=ctx.now,
             ended=ctx.now + (perf_counter_ns() - call.started_ns) / 1e9,
         )

@@ -8,7 +8,7 @@ from typing import Final
 
 from counterseal.audit import EventType
 from counterseal.call.call import Call, CallServices
-from counterseal.call.capture import arguments_as_proposed, proposal_facts
+from counterseal.call.capture import arguments_as_proposed, keep_proposal
 from counterseal.call.events import count_refusal, event, event_body, note_path
 from counterseal.call.execute import observe, read_back
 from counterseal.call.settle import settle
@@ -129,7 +129,8 @@ async def answer_repeat(
     doubt = await _reversal_in_doubt(call, entry, services) if answer.ok else None
     if doubt is not None or call.ctx.preview:
         return doubt or answer
-    body = {**event_body(call), **proposal_facts(call, services), "of": answer.call_id}
+    kept = keep_proposal(call, services, refused=True)  # as rarely, because repeats cost nothing
+    body = {**event_body(call), **kept, "of": answer.call_id}
     services.store.note(event(call, EventType.REPLAYED, answer.code.value, body))
     if answer.ok:
         return answer

@@ -14,7 +14,13 @@ from pydantic_core import from_json, to_json
 
 from counterseal.audit import Event, EventType
 from counterseal.call.call import MAX_LOOKS, Call, CallServices
-from counterseal.call.capture import keep_proposal, proposal_facts, proposal_row, vault_row
+from counterseal.call.capture import (
+    announced_facts,
+    keep_proposal,
+    proposal_facts,
+    proposal_row,
+    vault_row,
+)
 from counterseal.call.events import (
     NOT_RECORDED,
     UNKNOWN_TOOL,
@@ -88,8 +94,9 @@ def _note(call: Call, observation: Observation, services: CallServices) -> Obser
             call, observation, {**proposal_facts(call, services), **place}, services
         ), row
 
+    made = ending() if call.traced else None  # the span says whether the call can be replayed
     try:
-        services.store.note_later(ending)
+        services.store.note_later(ending if made is None else lambda: made)
     except StoreError as error:
         services.report(call.call_id, "store", error)
         return _unrecorded(call)
@@ -119,7 +126,7 @@ async def _write(call: Call, observation: Observation, services: CallServices) -
     if raw is not None:
         observation = observation._replace(raw=_keep(call, raw, services))
     # Of an announced call, the event of its admission says where the arguments are kept.
-    facts = (proposal_facts if call.ctx.resolved.announced else keep_proposal)(call, services)
+    facts = (announced_facts if call.ctx.resolved.announced else keep_proposal)(call, services)
     if ok:
         ending = _success(call, observation, facts, services)
     else:

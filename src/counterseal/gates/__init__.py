@@ -27,7 +27,7 @@ GATES: Final = (
     Gate("scope", scope.check),
     Gate("semantics", semantics.check),
     Gate("policy", policy.check),
-    AsyncGate("state", state.check),
+    AsyncGate("state", state.look, state.check),
     Gate("approval", approval.check),
     Gate("budget", budget.check),
 )

@@ -24,7 +24,7 @@ from counterseal.contract.schemas import Validator
 from counterseal.contract.tool_context import Context
 from counterseal.errors import CountersealError
 from counterseal.execution.executor import Executor, Runner
-from counterseal.execution.probes import ProbeRequest
+from counterseal.execution.probes import Probe, ProbeRequest
 from counterseal.keys import KeyRing
 from counterseal.ledger.entry import destination_key
 from counterseal.ledger.records import Budgets, RunRecord
@@ -117,6 +117,14 @@ class TimedDecision(NamedTuple):
         return cls(decision, round(record["microseconds"] * 1000))
 
 
+class Probed(NamedTuple):
+    """The answer of a contract's probe: its target, None if that does not exist."""
+
+    target: Probe | None
+    failed: bool = False
+    """True if the probe had no answer, so that the target is not known."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GateContext:
     """Everything that a gate may look at. Immutable: `replace` returns a changed copy."""
@@ -172,6 +180,8 @@ class GateContext:
     """True if the call continues an operation whose worker is gone."""
     over_budget: tuple[str, ...] = ()
     """Exhausted budgets that approvers are asked to exceed for this call."""
+    probed: Probed | None = None
+    """The answer of the probe; None before it was asked."""
     before: Mapping[str, Any] | None = None
     """The target's state, as the probe returned it."""
     version_seen: str | int | None = None
@@ -204,10 +214,14 @@ class Gate(NamedTuple):
 
 
 class AsyncGate(NamedTuple):
-    """A gate that probes the world, and may have to wait for the answer."""
+    """A gate that probes the world, and may have to wait for the answer, before it decides.
+
+    `look` waits; what it returns becomes `GateContext.probed`, from which `check` decides.
+    """
 
     name: str
-    check: Callable[[GateContext], Awaitable[Decision | Learned]]
+    look: Callable[[GateContext], Awaitable[Probed]]
+    check: Callable[[GateContext], Decision | Learned]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,21 +51,28 @@ def check(ctx: GateContext) -> Decision | Learned:
         return _without_amount(ctx) or (Learned(ALLOW, facts) if config else ALLOW)
     ctx = ctx.replace(**facts)
     verdict, watched = _judged(rules, ctx)
-    if verdict.call is None or not verdict.ok:
-        rejected = _rejected(verdict)
-        return Learned(rejected, facts) if config else rejected
     facts["state_read"] = {
         key: version for rule in watched for key, version in rule.state.read.items()
     }
+    if verdict.call is None or not verdict.ok:
+        return _refused(_rejected(verdict), facts)
+    read = dict(facts)
     if ctx.pending:
         facts["unknown"] = (NAME,) if len(watched) < len(rules) else ()
     result = _corrected(ctx, verdict, facts) if verdict.corrections else Learned(ALLOW, facts)
     if isinstance(result, Decision):
-        return result
+        return _refused(result, read)
     refused = _without_amount(ctx.replace(**facts))
-    if refused is not None or not verdict.asking:
-        return refused or result
+    if refused is not None:
+        return _refused(refused, read)
+    if not verdict.asking:
+        return result
     return Learned(asking(NAME, verdict.asking, result.decision.warnings), facts)
+
+
+def _refused(decision: Decision, read: Mapping[str, Any]) -> Decision | Learned:
+    """Return a denial with the config and the state that it depended on, for the record."""
+    return Learned(decision, read) if any(read.values()) else decision
 
 
 def _without_amount(ctx: GateContext) -> Decision | None:

@@ -1,10 +1,11 @@
 """The state gate: is the target still in the state that the proposal assumes?
 
-The only gate that runs a probe, and therefore the only async one. The probe returns the target's
-version now. It is compared with the approved version, else the one that the proposal or its
-arguments name, else the one that the run has seen last. Where a probe returns no version, an
-approval is bound to the whole state that was shown. The contract's rules about the target are
-checked here, too, so that no approver is shown a call that does not fit its target.
+The only gate that runs a probe, and therefore the only one that waits: `look` runs the probe, and
+`check` decides from its answer. The probe returns the target's version now. It is compared with the
+approved version, else the one that the proposal or its arguments name, else the one that the run
+has seen last. Where a probe returns no version, an approval is bound to the whole state that was
+shown. The contract's rules about the target are checked here, too, so that no approver is shown a
+call that does not fit its target.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from counterseal.gates.base import (
     Decision,
     GateContext,
     Learned,
+    Probed,
     Verdict,
     allow,
     deny,
@@ -43,18 +45,28 @@ ALLOW = allow(NAME)
 _log = logging.getLogger("counterseal")
 
 
-async def check(ctx: GateContext) -> Decision | Learned:
-    """Deny a call whose target is missing, has changed, or breaks a rule about the target."""
+async def look(ctx: GateContext) -> Probed:
+    """Return the target as the contract's probe reads it now."""
     contract = ctx.resolved.contract
     if contract.probe is None:
-        return ALLOW
+        return Probed(None)
     seconds = min(contract.runtime.timeout_ms / 1000, _left(ctx))
     try:
-        target = await probe(contract.probe, hook_request(ctx, contract, seconds))
+        return Probed(await probe(contract.probe, hook_request(ctx, contract, seconds)))
     except ProbeError as error:
         message, extra = "the probe of %s failed in call %s: %s", {"counterseal_trace": error.trace}
         _log.warning(message, contract.name, ctx.call_id, error.trace, extra=extra)
+        return Probed(None, failed=True)
+
+
+def check(ctx: GateContext) -> Decision | Learned:
+    """Deny a call whose target is missing, has changed, or breaks a rule about the target."""
+    contract, probed = ctx.resolved.contract, ctx.probed
+    if contract.probe is None:
+        return ALLOW
+    if probed is None or probed.failed:
         return deny(NAME, Code.DEPENDENCY_UNAVAILABLE, "The target's state could not be read.")
+    target = probed.target
     if ctx.takes_over and contract.on_unknown is OnUnknown.RETRY_SAME_KEY:
         # The target may show this very call already; the destination recognises the key.
         return Learned(ALLOW, {} if target is None else _facts(target))
@@ -89,7 +101,7 @@ def _judged(ctx: GateContext, target: Probe) -> Decision | Learned:
         facts["unknown"] = (*ctx.unknown, NAME)
     rejecting = [rule for rule in broken if not rule.asks]
     if rejecting:
-        return _unfit(rejecting)
+        return Learned(_unfit(rejecting), {"state_read": {**ctx.state_read, **reads}})
     decided = check_target(ctx.replace(**facts), NAME)
     if decided is not None and decided.verdict is Verdict.DENY:
         return decided

@@ -170,6 +170,9 @@ class AskedRow(RowModel):
     latency_ms: int | None
     kept: bool = Field(description="Whether the arguments were kept when the call came in.")
     not_kept: str | None = Field(description="Why not: opted_out, limit or failed.")
+    gaps: dict[str, str] = Field(
+        description="What the capture lacks for a replay: redacted, cut or unreadable parts."
+    )
 
 
 class ArgumentsRow(RowModel):
@@ -414,6 +417,7 @@ def _asked(events: Events) -> AskedRow:
         latency_ms=took if isinstance(took, int) else None,
         kept=kept,
         not_kept=None if kept else _text(facts.get("not_captured")),
+        gaps=facts.get("gaps", {}),
     )
 
 

@@ -276,8 +276,8 @@ METRICS: Final[Mapping[str, Formula]] = {
     "trace_completeness_rate": Formula(
         title="Trace completeness rate",
         words="complete_tool_traces / total_tool_calls",
-        meaning="The share of calls whose outcome is known.",
-        counted=_all(CallFact.COMPLETE),
+        meaning="The share of calls whose outcome is known, and that can be replayed.",
+        counted=_all(CallFact.COMPLETE, lambda one: not one.has(CallFact.GAPS)),
         among=_all(CallFact.COMPLETE),
         unseen=_unfinished,
     ),

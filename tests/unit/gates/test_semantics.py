@@ -121,7 +121,9 @@ def test_correctors_that_undo_one_another_end_in_a_refusal(context):
 def test_rules_see_what_the_run_has_left_behind(context):
     rule = Invariant(id="ONCE", rule="Once only.", check="!has(state.done)")
     assert isinstance(check(context(made(rule), {}, run=run())), Learned)
-    assert check(context(made(rule), {}, run=run(state={"done": True}))).verdict is Verdict.DENY
+    refused = check(context(made(rule), {}, run=run(state={"done": True})))
+    assert refused.decision.verdict is Verdict.DENY
+    assert refused.facts["state_read"] == {"done": 0}  # kept, so that it can be decided again
 
 
 def test_rules_see_config_from_the_call_then_the_run_then_the_default(context):

@@ -11,7 +11,8 @@ from counterseal.codes import Code
 from counterseal.gates import compile_record
 from counterseal.gates.approval import demand_of
 from counterseal.gates.base import Decision, Learned, Verdict
-from counterseal.gates.state import check, resource_of, state_seen
+from counterseal.gates.state import check as decide
+from counterseal.gates.state import look, resource_of, state_seen
 from counterseal.ledger.records import Held, HeldStatus, RunRecord
 from counterseal.ledger.requests import Memory
 from counterseal.policy import Policy
@@ -31,6 +32,11 @@ CASE = {"case_id": "case_1", "note": "x"}
 def made(probe, **more):
     declared = {"resource": "case:{case_id}", "effect": "internal_mutation", **more}
     return fake_tool("update", input_schema=SCHEMA, probe=probe, **declared).tool
+
+
+async def check(ctx):
+    """Probe the target, and decide from the answer: as a call does."""
+    return decide(ctx.replace(probed=await look(ctx)))
 
 
 def version(number, **more):
