@@ -19,7 +19,7 @@ SLOW = (
     *("http-tools.md", "metrics.md", "people.md", "policy.md", "README.md"),
     *("tutorial.md", "unknown-outcomes.md", "postgres.md", "rotate-keys.md"),
     *("incident.md", "plans.md", "runtime.md", "scaling.md", "http-api.md", "console.md"),
-    *("code.md", "third-party-mcp.md", "troubleshooting.md"),
+    *("code.md", "third-party-mcp.md", "troubleshooting.md", "scenarios.md"),
 )
 """Pages whose examples are commands, each a program that has to start."""
 

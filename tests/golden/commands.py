@@ -94,7 +94,7 @@ def parsed(printed: str) -> Any:
 
 def command_name(words: tuple[str, ...]) -> str:
     """Return a command's words without its arguments: `approvals list`."""
-    groups = ("approvals", "audit", "keys", "policy", "registry", "users", "import")
+    groups = ("approvals", "audit", "keys", "policy", "registry", "users", "import", "scenarios")
     if words[0] in groups:
         return f"{words[0]} {words[1]}"
     if words[0] == "reconcile" and words[1] in ("list", "settle", "undo", "again", "dismiss"):
@@ -156,6 +156,8 @@ def declared(shell: Shell) -> None:
     shell.run("explain", "input-unbounded")
     shell.run("policy", "test", "policy.yaml")
     shell.run("policy", "show")
+    shell.run("scenarios", "run", "scenarios.yaml", "--save", "report.json")
+    shell.run("scenarios", "compare", "report.json", "report.json")
     for purpose in ("vault", "audit", "approval", "session"):
         shell.run("keys", "new", purpose)
     shell.run("keys", "list")

@@ -23,6 +23,7 @@ from counterseal.cli import (
     policy,
     reconcile,
     registry,
+    scenarios,
     serve,
     show,
     users,
@@ -74,6 +75,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(registry.app, name="registry")
 app.add_typer(users.app, name="users")
 app.add_typer(reconcile.app, name="reconcile")
+app.add_typer(scenarios.app, name="scenarios")
 app.add_typer(import_openapi.app, name="import")
 
 

@@ -64,17 +64,19 @@ def open_runtime(
     *,
     secrets: Secrets | None = None,
     progress: Callable[[Path], None] | None = None,
+    contracts: Sequence[Discovered] | None = None,
 ) -> Project:
     """Return a runtime on the store of the URL, else of the settings, else one in memory.
 
-    Raises ConfigError, ContractError, PolicyError or StoreError if something that the settings name
-    can't be used.
+    `contracts` are those of the settings if they were discovered before. Raises ConfigError,
+    ContractError, PolicyError or StoreError if something that the settings name can't be used.
     """
-    contracts = discover(
-        settings.tool_paths(),
-        strict=settings.tools.strict,
-        progress=progress or (lambda _: None),
-    )
+    if contracts is None:
+        contracts = discover(
+            settings.tool_paths(),
+            strict=settings.tools.strict,
+            progress=progress or (lambda _: None),
+        )
     problems = (problem for item in contracts for problem in item.problems)
     if errors := [problem for problem in problems if problem.severity is Severity.ERROR]:
         raise ContractError(errors)
