@@ -16,7 +16,7 @@ from counterseal.canonical import thaw
 from counterseal.config import Settings
 from counterseal.config.build import Project, open_runtime, runtime_parts
 from counterseal.config.discovery import Discovered, discover
-from counterseal.config.tables import NotificationsTable, ObservationsTable
+from counterseal.config.tables import KeysTable, NotificationsTable, ObservationsTable
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract, KeepReads
 from counterseal.errors import ContractError, CountersealError, NotDoneError, Problem, Severity
@@ -109,7 +109,7 @@ class World:
 
     @classmethod
     def of(cls, settings: Settings, **options: Any) -> World:
-        """Read the project. Everything is kept in trials, and nobody is notified of them."""
+        """Read the project. Trials keep everything, notify nobody, and use no key of it."""
         contracts = discover(settings.tool_paths(), strict=settings.tools.strict)
         problems = [problem for item in contracts for problem in item.problems]
         if errors := [problem for problem in problems if problem.severity is Severity.ERROR]:
@@ -117,6 +117,7 @@ class World:
         instead = {
             "observations": ObservationsTable(keep_reads=KeepReads.ALL),
             "notifications": NotificationsTable(),
+            "keys": KeysTable(),
         }
         return cls(settings=settings.model_copy(update=instead), contracts=contracts, **options)
 
