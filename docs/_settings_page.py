@@ -24,6 +24,7 @@ ABOUT = {
     "agents": "Principals for `counterseal call`, `counterseal mcp` and `--anonymous-as`.",
     "approvers": "People who may decide [from a shell](../approvals.md#from-the-shell).",
     "notifications": "Messages about requests: see [notifications](../approvals.md#notifications).",
+    "evaluation": "How `counterseal evaluate` tries a tool: see [evaluation](../evaluation.md).",
     "tenants": "Facts about a tenant, and its budgets per day (UTC).",
     "upstreams": "MCP servers behind [the gateway](../gateway.md).",
     "gateway": "Where `counterseal serve` listens, and which clients it accepts.",

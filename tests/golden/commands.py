@@ -155,6 +155,8 @@ def declared(shell: Shell) -> None:
     shell.run("explain", "CONFIRMATION_MISSING")
     shell.run("explain", "input-unbounded")
     shell.run("policy", "test", "policy.yaml")
+    shell.run("evaluate", "find_order", "--mode", "permissions")
+    shell.run("evaluate", "find_order", "--mode", "permissions", "--list")
     shell.run("policy", "show")
     shell.run("scenarios", "run", "scenarios.yaml", "--save", "report.json")
     shell.run("scenarios", "compare", "report.json", "report.json")

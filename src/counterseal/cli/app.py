@@ -13,6 +13,7 @@ from counterseal.cli import (
     audit,
     call,
     diff,
+    evaluate,
     explain,
     import_openapi,
     init,
@@ -63,6 +64,7 @@ app.command("show")(show.show)
 app.command("call")(call.call)
 app.command("plan")(plan.plan)
 app.command("schema")(show.schema)
+app.command("evaluate")(evaluate.evaluate)
 app.command("explain")(explain.explain)
 app.command("serve")(serve.serve)
 app.command("mcp")(serve.mcp)

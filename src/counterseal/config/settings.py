@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_valid
 from counterseal.config.tables import (
     AgentTable,
     ApproverTable,
+    EvaluationTable,
     FilesTable,
     GatewayTable,
     GrantTable,
@@ -77,6 +78,7 @@ class Settings(Table):
     agents: dict[str, AgentTable] = Field(default_factory=dict)
     approvers: dict[Name, ApproverTable] = Field(default_factory=dict)
     notifications: NotificationsTable = NotificationsTable()
+    evaluation: dict[str, EvaluationTable] = Field(default_factory=dict)
     tenants: dict[TenantName, TenantTable] = Field(default_factory=dict)
     upstreams: dict[ServerName, UpstreamTable] = Field(default_factory=dict)
     gateway: GatewayTable = GatewayTable()

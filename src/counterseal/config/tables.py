@@ -199,6 +199,22 @@ class TenantTable(Table):
     """How many days the arguments of this tenant's proposals are kept; 0: not at all."""
 
 
+class EvaluationTable(Table):
+    """How `counterseal evaluate` tries one tool."""
+
+    run: Literal["stub", "real"] = "stub"
+    """What is executed: a stub that answers from the output schema, or the tool's own function. A
+    function that changes something also needs `--allow-effects`."""
+    arguments: dict[str, Any] | None = None
+    """Arguments of a good call. Without a value: the contract's first example, else generated."""
+    target: dict[str, Any] | None = None
+    """What the stub's probe finds. Without a value: a state that the contract's rules accept."""
+    output: Any = None
+    """A recorded output, which the stub returns. Without a value: generated."""
+    fixture: str | None = None
+    """A YAML or JSON file with `arguments`, `target` and `output`, relative to this file."""
+
+
 class NotificationsTable(Table):
     """Who is notified of requests for approval."""
 

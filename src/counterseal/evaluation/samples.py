@@ -1,0 +1,218 @@
+"""The good call of a tool: arguments that its rules accept, the target they fit, and an output.
+
+What the project declares is used as it is. Otherwise the contract's first example is used, and
+otherwise values are made from its schemas, and searched for some that satisfy its rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice, product
+from typing import Any, Final
+
+from counterseal.canonical import at, steps, thaw
+from counterseal.contract.invariants import Invariant, ProposedCall
+from counterseal.contract.model import Contract
+from counterseal.contract.schemas import compile_schema, listed, properties_of
+from counterseal.evaluation.values import NoValueError, choices, fitting
+
+_MOST: Final = 20_000
+"""Combinations that a search tries."""
+_TEXT: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"|(?<![\w.])(\d+(?:\.\d+)?)")
+_TARGET_FIELD: Final = re.compile(r"(?<![\w.])target\.([A-Za-z_]\w*)")
+_STATE_FIELD: Final = re.compile(r"\{state\.([A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodCall:
+    """One call that should be carried out, with what its probe finds and what it returns."""
+
+    arguments: Mapping[str, Any]
+    target: Mapping[str, Any] | None = None
+    output: Any = None
+    problem: str = ""
+    """Why there is none: the modes that need one can't be tried."""
+    source: str = "generated"
+    """Where its arguments come from: declared, an example, or generated."""
+
+
+def good_calls(
+    contract: Contract,
+    declared: Mapping[str, Any],
+    *,
+    facts: Mapping[str, Any],
+    config: Mapping[str, Any],
+    conditions: Iterable[str] = (),
+    made_up: bool = True,
+) -> Iterator[GoodCall]:
+    """Yield good calls of a tool, the simplest first; only generated arguments are varied.
+
+    `facts` are the principal and the time, and `conditions` those of policy rules about the tool.
+    Unless `made_up`, neither a target nor an output is made: the tool's function has its own.
+    """
+    texts = [*_checks(contract), *conditions]
+    output, problem = declared.get("output"), ""
+    if output is None and made_up:
+        try:
+            output = fitting(contract.affordance.output_schema)
+        except NoValueError as error:
+            problem = f"no output could be made: {error}"
+    for source, arguments in _arguments(contract, declared, facts, config, _literals(texts)):
+        if isinstance(arguments, NoValueError):
+            yield GoodCall(arguments={}, problem=str(arguments), output=output)
+            return
+        target, wrong = declared.get("target"), problem
+        if target is None and contract.probe is not None and made_up:
+            call = ProposedCall(contract.name, arguments)
+            target = _target(contract, call, facts, config, texts)
+            wrong = wrong or ("" if target else "no state of the target satisfies its rules")
+        yield GoodCall(
+            arguments=arguments, target=target, output=output, problem=wrong, source=source
+        )
+
+
+def _arguments(
+    contract: Contract,
+    declared: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    config: Mapping[str, Any],
+    literals: list[Any],
+) -> Iterator[tuple[str, Any]]:
+    """Yield where arguments come from, and the arguments; or the error that says why not."""
+    examples = contract.affordance.examples
+    if "arguments" in declared:
+        yield "declared", thaw(declared["arguments"])
+    elif examples:
+        yield from (("an example", thaw(example.arguments)) for example in examples)
+    else:
+        try:
+            for arguments in _search(contract, facts, config, literals):
+                yield "generated", arguments
+        except NoValueError as error:
+            yield "generated", error
+
+
+def output_for(
+    contract: Contract, sample: Any, arguments: Mapping[str, Any], target: Mapping[str, Any] | None
+) -> Any:
+    """Return what a stub answers: the sample, with the fields that echo arguments and version."""
+    if not isinstance(sample, Mapping):
+        return thaw(sample)
+    fits = compile_schema(contract.affordance.output_schema).is_valid
+    made = dict(thaw(sample))
+    for name in properties_of(contract.affordance.output_schema):
+        if name in made and name in arguments and fits({**made, name: arguments[name]}):
+            made[name] = thaw(arguments[name])
+    version, place = (target or {}).get("version"), steps(contract.version_from or "")
+    if (
+        version is not None
+        and len(place) == 1
+        and at(made, contract.version_from or "") is not None
+    ):
+        made[place[0]] = version
+    return made
+
+
+def argument_changes(contract: Contract, base: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the arguments with one or two of them changed, to search for a call among them."""
+    known = [*_literals(_checks(contract)), *base.values(), 0, 1_000_000]
+    near = [value + step for value in known if type(value) is int for step in (-1, 0, 1)]
+    literals = [*(one for one in known if type(one) is not int), *dict.fromkeys(near)]
+    literals += ["other", "OTHER", "", " ", []]
+    return _changes(contract.affordance.input_schema, base, literals)
+
+
+def _checks(contract: Contract) -> list[str]:
+    return [rule.check for rule in contract.invariants if isinstance(rule.check, str)]
+
+
+def literals(rule: Invariant) -> list[Any]:
+    """Return the texts and numbers that a rule compares with, if it is an expression."""
+    return _literals([rule.check]) if isinstance(rule.check, str) else []
+
+
+def _literals(texts: Iterable[str]) -> list[Any]:
+    """Return the texts and numbers that conditions compare with."""
+    found = chain.from_iterable(_TEXT.findall(text) for text in texts)
+    values = [
+        (float(number) if "." in number else int(number)) if number else one or two
+        for one, two, number in found
+    ]
+    return list(dict.fromkeys(values))
+
+
+def _search(
+    contract: Contract, facts: Mapping[str, Any], config: Mapping[str, Any], literals: list[Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield generated arguments that break no rule. NoValueError names one that is broken."""
+    schema = contract.affordance.input_schema
+    base: dict[str, Any] = fitting(schema)
+    broken = contract.violations(base, {}, config, **facts)
+    if not broken:
+        yield base
+    found, fits = not broken, compile_schema(schema).is_valid
+    for changed in islice(_changes(schema, base, literals), _MOST):
+        if fits(changed) and not contract.violations(changed, {}, config, **facts):
+            found = True
+            yield changed
+    if not found:
+        raise NoValueError(f"no generated arguments satisfy the rule: {broken[0]}")
+
+
+def _changes(
+    schema: Mapping[str, Any], base: dict[str, Any], literals: list[Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield the arguments with one property changed, then with two of them."""
+    names = list(properties_of(schema))
+    options = {
+        name: [{name: value} for value in (*choices(schema, name), *literals)] for name in names
+    }
+    for name in names:
+        yield from ({**base, **change} for change in options[name])
+        if name in base and name not in listed(schema, "required"):
+            yield {key: value for key, value in base.items() if key != name}
+    for index, first in enumerate(names):
+        for second in names[index + 1 :]:
+            for one, two in product(options[first], options[second]):
+                yield {**base, **one, **two}
+
+
+def _target(
+    contract: Contract,
+    call: ProposedCall,
+    facts: Mapping[str, Any],
+    config: Mapping[str, Any],
+    texts: list[str],
+) -> dict[str, Any] | None:
+    """Return a state of the target that its rules accept; None if none was found."""
+    rules = [rule for rule in contract.invariants if rule.of_target]
+    code = [rule.check for rule in rules if isinstance(rule.check, str)]
+    named = chain.from_iterable(_TARGET_FIELD.findall(text) for text in texts)
+    shown = _STATE_FIELD.findall(contract.consequence or "")
+    fields = [name for name in dict.fromkeys([*named, *shown]) if name != "version"]
+    base = {"version": 1, **dict.fromkeys(shown, "text")}
+    if contract.version_argument is not None:
+        base["version"] = call.get(contract.version_argument, 1)
+    given = [*call.arguments.values(), *_literals(code or texts)]
+    values = [*given, *([value] for value in given), "other", True, False]
+    for chosen in islice(product(values, repeat=len(fields)), _MOST):
+        target = {**base, **dict(zip(fields, chosen, strict=True))}
+        if all(holds_for(rule, call, target, facts, config) for rule in rules):
+            return target
+    return None
+
+
+def holds_for(
+    rule: Invariant,
+    call: ProposedCall,
+    target: Mapping[str, Any] | None,
+    facts: Mapping[str, Any],
+    config: Mapping[str, Any],
+) -> bool:
+    """Return whether a rule accepts a call and its target. A check that raises accepts nothing."""
+    try:
+        return rule.holds(call, {}, config, {**facts, "target": target})
+    except Exception:  # noqa: BLE001 - a check is the author's code
+        return False

@@ -1,0 +1,321 @@
+"""A scratch runtime for one case: the real gates and ledger on a store in memory, and one tool.
+
+The tool is the project's function, or a stub that answers from the output schema. A stub has a
+small world: it keeps what was done by key, as a destination that honours keys does, and its probe
+finds the expected state after a call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+from counterseal.approvals.terms import Demand, Voter
+from counterseal.canonical import thaw
+from counterseal.codes import Code
+from counterseal.contract.approval_terms import Pattern
+from counterseal.contract.declare import Tool
+from counterseal.contract.fill import TemplateError, expected_state
+from counterseal.contract.model import Contract
+from counterseal.contract.tool_context import Context
+from counterseal.evaluation.samples import GoodCall, output_for
+from counterseal.evaluation.values import fitting
+from counterseal.ledger.records import Held
+from counterseal.observation import Observation
+from counterseal.proposal import Principal, Proposal
+from counterseal.registry import Grant, RegistryRecord, checks
+from counterseal.runtime import Runtime
+from counterseal.storage.memory import MemoryStore
+from counterseal.storage.store import Store
+from counterseal.testing import FakeClock
+
+RUN: Final = "run_evaluation"
+_GOOD: Final[Any] = object()
+"""Stands for the arguments of the good call; None would be arguments that are null."""
+_CONTEXT: Final = "counterseal_call"
+"""The parameter in which the stub of a tool without a function gets its call."""
+
+Inner = Callable[[], Awaitable[Any]]
+Proxy = Callable[[int, Inner], Awaitable[Any]]
+"""Stands between the runtime and the tool: it gets the number of the execution, from 1 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """One execution of the tool's function, as its destination sees it."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    key: str | None
+    injected: Mapping[str, Any]
+    output: Any
+
+
+@dataclass(slots=True)
+class StubWorld:
+    """What stubs act on: the state of the target, and what was done under which key."""
+
+    target: dict[str, Any] | None
+    done: dict[str, Any] = field(default_factory=dict)
+    effects: int = 0
+    """How often something was done, repeats under a known key left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A tool under evaluation, and everything that a scratch runtime for it is made from."""
+
+    record: RegistryRecord
+    source: Runtime
+    """Has the policy, the tenants and the other tools. It is never called."""
+    caller: Principal
+    grant: Grant
+    good: GoodCall
+    real: bool = False
+    """Whether the project's own function runs, with its own probe, instead of a stub."""
+    now: float = 0.0
+    reset: Callable[[], Any] | None = None
+    """Called before each case, to put the tool's own data back in order."""
+
+    @property
+    def contract(self) -> Contract:
+        return self.record.contract
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    def scratch(self, **options: Any) -> Scratch:
+        """Return a new scratch runtime; the options are those of `Scratch`."""
+        return Scratch(self, **options)
+
+
+class Scratch:
+    """A runtime for one case. Use it with `async with`."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        proxy: Proxy | None = None,
+        target: Mapping[str, Any] | None = None,
+        change: Mapping[str, Any] | None = None,
+        grants: Sequence[Grant] | None = None,
+        beside: Scratch | None = None,
+        **options: Any,
+    ) -> None:
+        """`change` are other values of the contract, and `grants` stand for the project's own.
+
+        `beside` is another worker, whose store and world this one shares.
+        """
+        self.subject = subject
+        self._proxy, self._grants = proxy, grants
+        self._is_first = beside is None
+        found = subject.good.target if target is None else target
+        self.clock: FakeClock = FakeClock(subject.now) if beside is None else beside.clock
+        self.store: Store = MemoryStore(self.clock) if beside is None else beside.store
+        self.executed: list[Executed] = [] if beside is None else beside.executed
+        self.world: StubWorld = StubWorld(thaw(found)) if beside is None else beside.world
+        self.runtime = self._open(change or {}, options)
+
+    def _open(self, change: Mapping[str, Any], options: dict[str, Any]) -> Runtime:
+        subject, source = self.subject, self.subject.source
+        options.setdefault("secrets", _canaries(subject, source))
+        runtime = Runtime(
+            self.store,
+            policy=options.pop("policy", source.policy),
+            tenants=source.tenants,
+            clock=self.clock,
+            steady=self.clock.steady,
+            pause=_no_pause,
+            **options,
+        )
+        runtime.redactor = source.redactor
+        if subject.real:
+            runtime.executor.credentials = source.executor.credentials
+        records = needed(source, subject.record)
+        for record in reversed(records):
+            own = change if record is subject.record else {}
+            tool = self._tool(record, own)
+            runtime.register(
+                tool,
+                grants=self._grants_for(record) if tool.contract.exposed else (),
+                allowed_agent_roles=record.allowed_agent_roles,
+                allowed_tenants=record.allowed_tenants,
+            )
+        return runtime
+
+    def _grants_for(self, record: RegistryRecord) -> list[Grant]:
+        subject = self.subject
+        known = [one for one in subject.source.registry.grants if one.tool == record.name]
+        if record is not subject.record:
+            return known
+        if self._grants is not None:
+            return list(self._grants)
+        return known if subject.grant in known else [*known, subject.grant]
+
+    # --- the tool ---------------------------------------------------------------------------------
+
+    def _tool(self, record: RegistryRecord, change: Mapping[str, Any]) -> Tool[..., Any]:
+        contract, original = record.contract, record.tool
+        injected = {_CONTEXT: Context} if original is None else original.injected
+        update: dict[str, Any] = {**change, "isolation": "auto", "http": None, "mcp": None}
+        if contract.runtime.sandbox_isolated:
+            update["runtime"] = contract.runtime.model_copy(update={"sandbox_isolated": False})
+        if not self.subject.real:
+            hooks = {"probe": self._probe, "read_back": self._read_back, "preview": _no_preview}
+            update |= {name: one for name, one in hooks.items() if getattr(contract, name)}
+        contract = contract.model_copy(update=update)
+        real = original if self.subject.real else None
+
+        async def run(**given: Any) -> Any:
+            return await self._execute(contract, injected, real, given)
+
+        binder = dict if real is None else real.binder
+        return Tool(contract=contract, function=run, injected=injected, binder=binder)
+
+    async def _execute(
+        self,
+        contract: Contract,
+        injected: Mapping[str, Any],
+        real: Tool[..., Any] | None,
+        given: dict[str, Any],
+    ) -> Any:
+        arguments = {name: value for name, value in given.items() if name not in injected}
+        values = {name: value for name, value in given.items() if name in injected}
+        context = next((value for value in values.values() if isinstance(value, Context)), None)
+        key = None if context is None else context.key
+        output: Any = None
+
+        async def inner() -> Any:
+            nonlocal output
+            if real is None:
+                output = self._answer(contract, arguments, key)
+            else:
+                output = real.function(**given)
+                output = await output if inspect.isawaitable(output) else output
+            self.executed.append(Executed(contract.name, arguments, key, values, output))
+            return output
+
+        proxied = self._proxy is not None and contract.name == self.subject.name
+        if not proxied or self._proxy is None:
+            return await inner()
+        number = sum(one.tool == contract.name for one in self.executed) + 1
+        return await self._proxy(number, inner)
+
+    def _answer(self, contract: Contract, arguments: Mapping[str, Any], key: str | None) -> Any:
+        if key is not None and key in self.world.done:
+            return self.world.done[key]
+        sample = self.subject.good.output
+        if contract.name != self.subject.name:
+            sample = fitting(contract.affordance.output_schema)
+        output = output_for(contract, sample, arguments, self.world.target)
+        self.world.effects += 1
+        if key is not None:
+            self.world.done[key] = output
+        self.world.done["last"] = output
+        if self.world.target is not None:
+            try:
+                after = expected_state(contract, arguments, output)
+            except TemplateError:
+                after = None
+            self.world.target |= after or {}
+        return output
+
+    async def _probe(self) -> Any:
+        return None if self.world.target is None else dict(self.world.target)
+
+    async def _read_back(self, ctx: Context) -> Any:
+        return self.world.done.get(ctx.key or "")
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        arguments: Any = _GOOD,
+        principal: Principal | None = None,
+        **fields: Any,
+    ) -> Observation:
+        """Submit the good call, or one with other arguments or fields."""
+        given = self.subject.good.arguments if arguments is _GOOD else arguments
+        fields.setdefault("run_id", RUN)
+        proposal = Proposal(tool=self.subject.name, arguments=given, **fields)
+        return await self.runtime.submit(proposal, principal or self.subject.caller)
+
+    async def approve(self, approval_id: str, tenant: str | None = None) -> None:
+        """Give every vote that a request needs, each by another person."""
+        tenant = tenant or self.subject.caller.tenant
+        held = await self.runtime.approvals.find(tenant, approval_id)
+        for voter in voters_for(held):
+            await self.runtime.approvals.decide(
+                approval_id, voter, "approve", justification="Evaluated."
+            )
+
+    async def carry_out(self, arguments: Any = _GOOD, **fields: Any) -> Observation:
+        """Submit a call, approve it if that is asked for, and return how it ended."""
+        observation = await self.submit(arguments, **fields)
+        if observation.code is not Code.CONFIRMATION_MISSING or observation.approval_id is None:
+            return observation
+        await self.approve(observation.approval_id)
+        return await self.submit(arguments, **fields)
+
+    @property
+    def executions(self) -> int:
+        """How often the tool under evaluation was executed."""
+        return sum(one.tool == self.subject.name for one in self.executed)
+
+    async def __aenter__(self) -> Self:
+        reset = self.subject.reset
+        if reset is not None and self._is_first:
+            waiting = reset()
+            if inspect.isawaitable(waiting):
+                await waiting
+        await self.runtime.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.runtime.__aexit__(kind, error, trace)
+
+
+def needed(source: Runtime, record: RegistryRecord) -> list[RegistryRecord]:
+    """Return a tool's record and those of the tools that it refers to, itself first."""
+    found, waiting = {record.name: record}, [record]
+    while waiting:
+        for reference in checks.references(waiting.pop().contract):
+            versions = source.registry.versions(reference.target)
+            if versions and reference.target not in found:
+                found[reference.target] = versions[0]
+                waiting.append(versions[0])
+    return list(found.values())
+
+
+def voters_for(held: Held) -> list[Voter]:
+    """Return as many people as a request needs, with all roles that it names."""
+    demand = Demand.from_record(held.demand)
+    roles = frozenset().union(*demand.roles, *demand.including)
+    if demand.pattern is Pattern.USER_CONSENT and held.user is not None:
+        return [Voter(user=held.user, tenant=held.tenant, roles=roles)]
+    names = (f"approver-{number}" for number in range(1, demand.approvers + 1))
+    return [Voter(user=name, tenant=held.tenant, roles=roles) for name in names]
+
+
+def _canaries(subject: Subject, source: Runtime) -> dict[str, str]:
+    """Return secrets that are recognised wherever they come out."""
+    names = {name for one in needed(source, subject.record) for name in one.contract.secrets}
+    return {name: f"canary-of-{name}-7f3a9c" for name in sorted(names)}
+
+
+async def _no_pause(_seconds: float) -> None:
+    """Make the next attempt without waiting."""
+
+
+async def _no_preview(**_arguments: Any) -> dict[str, Any]:
+    return {}
