@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 from ruamel.yaml import YAML
 
 from tests.node_tools import CONFORMANCE, node_packages, node_program
+from tests.warm import warm
 
 REVISIONS = ("2025-11-25", "2026-07-28")
 PATIENCE = 60.0
@@ -153,7 +153,7 @@ def _outcome(scenario: str, revision: str, checks: list[Any] | None) -> Outcome:
 
 def fixture_command(*words: str) -> list[str]:
     """How the fixture server is started: `--stdio`, or `--port N`, maybe with `--token`."""
-    return [sys.executable, str(_FIXTURE), *words]
+    return warm(_FIXTURE, *words)
 
 
 @contextmanager
@@ -180,7 +180,7 @@ AGENT = "suite"
 def served(project: Path) -> Iterator[str]:
     """The URL under which `counterseal serve` serves a project meanwhile, to everybody."""
     words = ["serve", "--port", "0", "--anonymous-as", AGENT, "--json"]
-    command = [sys.executable, "-m", "counterseal", *words]
+    command = warm("-m", "counterseal", *words)
     own = {name: value for name, value in os.environ.items() if "COUNTERSEAL" not in name}
     with subprocess.Popen(
         command, cwd=project, env=own, stdout=subprocess.PIPE, text=True

@@ -16,7 +16,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,8 +33,8 @@ from counterseal.gateway.running import Gateway, gateway
 from counterseal.web.identity import principal_of
 from tests.gateway.served import BOT, Served, listening
 from tests.waiting import until
+from tests.warm import warm
 
-COUNTERSEAL = [sys.executable, "-m", "counterseal"]
 PATIENCE = 60.0
 """Seconds after which something that should have happened long ago is missed."""
 CONSOLE = "https://console.test"
@@ -116,7 +115,7 @@ class Project:
 
     def run_now(self, *words: str, code: int | None = 0) -> str:
         done = subprocess.run(
-            [*COUNTERSEAL, *words],
+            warm("-m", "counterseal", *words),
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -139,7 +138,7 @@ class Project:
     def serving(self, *options: str) -> Iterator[Serving]:
         """`counterseal serve`, ready."""
         process = subprocess.Popen(
-            [*COUNTERSEAL, "serve", "--port", "0", "--json", *options],
+            warm("-m", "counterseal", "serve", "--port", "0", "--json", *options),
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

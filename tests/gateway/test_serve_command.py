@@ -31,11 +31,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.waiting import until
+from tests.warm import warm
 
 pytestmark = pytest.mark.slow
 
 PATIENCE = 60
-COUNTERSEAL = [sys.executable, "-m", "counterseal"]
 
 TOOLS = '''\
 import asyncio
@@ -122,7 +122,7 @@ def serve(project):
 
     @contextmanager
     def serve(*options):
-        command = [*COUNTERSEAL, "serve", "--port", "0", "--json", *options]
+        command = warm("-m", "counterseal", "serve", "--port", "0", "--json", *options)
         process = subprocess.Popen(
             command,
             cwd=project,
@@ -158,7 +158,7 @@ async def connected(url, key=None, mode="auto"):
 
 
 async def command(project, *arguments):
-    done = await anyio.run_process([*COUNTERSEAL, *arguments], cwd=project, check=False)
+    done = await anyio.run_process(warm("-m", "counterseal", *arguments), cwd=project, check=False)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
@@ -202,7 +202,7 @@ def test_missing_secrets_and_scopes_are_named_at_the_start(project, command, mon
     def told():
         option = "--as" if command == ["mcp"] else "--anonymous-as"
         process = subprocess.Popen(
-            [*COUNTERSEAL, *command, option, "shop-agent"],
+            warm("-m", "counterseal", *command, option, "shop-agent"),
             cwd=project,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -290,9 +290,8 @@ async def test_files_that_make_no_https_are_refused_without_a_question(project, 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_stdio_client_lists_and_calls_tools_that_print(project, mode):
-    parameters = StdioServerParameters(
-        command=COUNTERSEAL[0], args=[*COUNTERSEAL[1:], "mcp", "--as", "shop-agent"], cwd=project
-    )
+    program, *words = warm("-m", "counterseal", "mcp", "--as", "shop-agent")
+    parameters = StdioServerParameters(command=program, args=words, cwd=project)
     with in_time(), (project / "errors").open("w") as errors:
         async with Client(stdio_client(parameters, errlog=errors), mode=mode) as client:
             listed = await client.list_tools()
@@ -327,7 +326,7 @@ def test_standard_output_holds_nothing_but_the_protocol(project):
         "params": {"name": "find_order", "arguments": {"order_id": "o_1"}},
     }
     process = subprocess.Popen(
-        [*COUNTERSEAL, "mcp", "--as", "shop-agent"],
+        [sys.executable, "-m", "counterseal", "mcp", "--as", "shop-agent"],
         cwd=project,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -425,7 +424,7 @@ def test_port_that_is_taken_is_wrong_use(project):
         taken.listen()
         port = str(taken.getsockname()[1])
         done = subprocess.run(
-            [*COUNTERSEAL, "serve", "--port", port],
+            warm("-m", "counterseal", "serve", "--port", port),
             cwd=project,
             capture_output=True,
             text=True,

@@ -1,7 +1,6 @@
 """Other ways in: over standard input and output, and with FastMCP's client."""
 
 import asyncio
-import sys
 
 import mcp_types as types
 import pytest
@@ -25,6 +24,7 @@ from tests.gateway.served import (
     serving,
 )
 from tests.waiting import until
+from tests.warm import warm
 
 TOOLS = '''\
 import asyncio
@@ -106,8 +106,8 @@ def project(tmp_path):
 
 def started(project, mode, **callbacks):
     """A process of its own, and the client that started it."""
-    command = ["-m", "counterseal", "mcp", "--as", "bot"]
-    parameters = StdioServerParameters(command=sys.executable, args=command, cwd=project)
+    program, *words = warm("-m", "counterseal", "mcp", "--as", "bot")
+    parameters = StdioServerParameters(command=program, args=words, cwd=project)
     return Client(stdio_client(parameters), mode=mode, **callbacks)
 
 

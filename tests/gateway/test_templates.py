@@ -3,7 +3,6 @@
 import json
 import socket
 import subprocess
-import sys
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from counterseal.cli.app import app
 from counterseal.testing import check_project
 from tests.docs.runner import run_page
 from tests.waiting import until_now
+from tests.warm import warm
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def run(*words, stdin=None):
 
 @contextmanager
 def program(*command, **options):
-    process = subprocess.Popen([sys.executable, *command], **options)
+    process = subprocess.Popen(warm(*command), **options)
     try:
         yield process
     finally:
@@ -111,9 +111,7 @@ def test_template_leads_from_init_to_one_approved_execution(template, folder):
         def ask():
             """Make the call, as the agent; return whether it was carried out."""
             if arguments is None:
-                done = subprocess.run(
-                    [sys.executable, "agent.py"], capture_output=True, text=True, check=True
-                )
+                done = subprocess.run(warm("agent.py"), capture_output=True, text=True, check=True)
                 return "SUCCESS" in done.stdout
             answer = http.post("/v1/calls", json={"tool": tool, "arguments": arguments})
             assert answer.status_code in (200, 202, 409), answer.text  # 409: it is under way

@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.gateway.projects import Project
 from tests.waiting import until
+from tests.warm import warm
 
 SERVER = Path(__file__).with_name("server.py")
 TEXT = {"type": "string", "maxLength": 100}
@@ -49,7 +49,7 @@ class Faulty:
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, str(SERVER), str(self.folder)]
+        return warm(SERVER, self.folder)
 
     @property
     def calls(self) -> list[str]:

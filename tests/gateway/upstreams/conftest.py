@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import dataclasses
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from counterseal.contract.tool_context import CLIENT, Context, RefusedError
 from counterseal.testing import someone
 from counterseal.upstream import Upstreams, UpstreamSettings
+from tests.warm import warm
 
 SERVER = Path(__file__).with_name("server.py")
 LONG = 60.0
@@ -20,7 +20,7 @@ LONG = 60.0
 
 
 def program(*options, name="up", **settings):
-    command = (sys.executable, str(SERVER), "--stdio", *options)
+    command = tuple(warm(SERVER, "--stdio", *options))
     return UpstreamSettings(name=name, command=command, **settings)
 
 
@@ -35,7 +35,7 @@ class Website:
         self.start()
 
     def start(self):
-        command = [sys.executable, str(SERVER), "--port", str(self.port), *self._options]
+        command = warm(SERVER, "--port", str(self.port), *self._options)
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.url = self._process.stdout.readline().strip()
         assert self.url, "the server did not start"
