@@ -3,52 +3,43 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from typer import Argument, Option
 
 from counterseal.cli.render import fail, render, write_files
 
-
-class ProjectTemplate(StrEnum):
-    CASES = "cases"
-    REFUNDS = "refunds"
-    HTTP = "http"
-    MCP = "mcp"
-    AGENT = "agent"
-
-
+ProjectTemplate = Literal["cases", "refunds", "http", "mcp", "agent"]
 _USER: Final = "counterseal users add NAME --tenant acme --role approver"
-STEPS: Final = {
-    ProjectTemplate.CASES: (
+STEPS: Final[dict[str, tuple[str, ...]]] = {
+    "cases": (
         "counterseal lint",
         "counterseal show send_approved_notice",
         """counterseal call get_case_summary '{"case_id": "case_1001"}' --as intake-agent""",
     ),
-    ProjectTemplate.REFUNDS: (
+    "refunds": (
         "counterseal check",
         _USER,
         "counterseal serve --anonymous-as support",
     ),
-    ProjectTemplate.HTTP: ("python service.py", _USER, "counterseal serve --anonymous-as support"),
-    ProjectTemplate.MCP: (
+    "http": ("python service.py", _USER, "counterseal serve --anonymous-as support"),
+    "mcp": (
         "counterseal diff --accept",
         _USER,
         "counterseal serve --anonymous-as assistant",
     ),
-    ProjectTemplate.AGENT: (_USER, "counterseal serve --anonymous-as writer", "python agent.py"),
+    "agent": (_USER, "counterseal serve --anonymous-as writer", "python agent.py"),
 }
 """The first commands in each project."""
 
 
 def targets_of(template: ProjectTemplate) -> dict[str, Traversable]:
     """Return the files of a project by their paths, with the files that they copy."""
-    templates = files("counterseal.cli.templates")
-    targets = dict(_below(templates / template.value, ""))
+    templates = files("counterseal.cli") / "templates"
+    targets = dict(_below(templates / template, ""))
     # Under its own name it would apply to this repository.
     return {**targets, ".gitignore": templates / "gitignore"}
 
@@ -58,16 +49,14 @@ def _below(folder: Traversable, prefix: str) -> list[tuple[str, Traversable]]:
     for item in sorted(folder.iterdir(), key=lambda item: item.name):
         if item.is_dir():
             found += _below(item, f"{prefix}{item.name}/") if item.name != "__pycache__" else []
-        elif item.name != "__init__.py":
+        else:
             found.append((f"{prefix}{item.name}", item))
     return found
 
 
 def init(
     directory: Annotated[Path, Argument(metavar="DIR", help="Folder to write into.")] = Path(),
-    template: Annotated[
-        ProjectTemplate, Option(help="Which project to write.")
-    ] = ProjectTemplate.CASES,
+    template: Annotated[ProjectTemplate, Option(help="Which project to write.")] = "cases",
     as_json: Annotated[bool, Option("--json", help="Print the written files as JSON.")] = False,
 ) -> None:
     """Write a small working project to start from.

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from counterseal.codes import FAILURES, Code
@@ -35,113 +36,9 @@ class Row(NamedTuple):
 
 _KINDS_OF_NUMBERS: Final = ("HTTP", "SMTP", "SQLSTATE", "SQLite", "errno")
 
-_ROWS: Final = (
-    # Status numbers of the destination. A prefix stands for all numbers that begin with it.
-    ("HTTP", Code.SEMANTIC_INVALIDITY, "400 413 422"),
-    ("HTTP", Code.PERMISSION_DENIED, "401 403 407"),
-    ("HTTP", Code.BUDGET_EXHAUSTED, "402"),
-    # 423 is locked, and 428 requires a version: the target has to be read again.
-    ("HTTP", Code.STALE_STATE, "404 409 410 412 423 428"),
-    ("HTTP", Code.TIMEOUT, "408 504 524"),
-    ("HTTP", Code.RATE_LIMITED, "425 429"),
-    ("HTTP", Code.POLICY_VIOLATION, "451"),
-    ("HTTP", Code.DEPENDENCY_UNAVAILABLE, "421 424 5"),
-    ("HTTP", Code.UNKNOWN_ERROR, "501 505"),  # a retry can't help
-    ("SMTP", Code.DEPENDENCY_UNAVAILABLE, "4"),
-    ("SMTP", Code.PERMISSION_DENIED, "530 534 535 538"),
-    ("SMTP", Code.SEMANTIC_INVALIDITY, "550 551 552 553"),
-    ("SQLSTATE", Code.DEPENDENCY_UNAVAILABLE, "08 40 53 55006 55P03 57 58 72 HV00N"),
-    ("SQLSTATE", Code.SEMANTIC_INVALIDITY, "22 23 44"),
-    # The row already exists, does not exist, or is still referenced.
-    ("SQLSTATE", Code.STALE_STATE, "23001 23503 23505 23P01 P0002"),
-    ("SQLSTATE", Code.PERMISSION_DENIED, "25006 28 42501"),
-    ("SQLSTATE", Code.TIMEOUT, "25P03 25P04 57014"),
-    ("SQLite", Code.DEPENDENCY_UNAVAILABLE, "BUSY LOCKED NOMEM IOERR FULL CANTOPEN"),
-    ("SQLite", Code.DEPENDENCY_UNAVAILABLE, "PROTOCOL SCHEMA"),
-    ("SQLite", Code.STALE_STATE, "CONSTRAINT_FOREIGNKEY CONSTRAINT_PRIMARYKEY"),
-    ("SQLite", Code.STALE_STATE, "CONSTRAINT_UNIQUE CONSTRAINT_ROWID"),
-    ("SQLite", Code.SEMANTIC_INVALIDITY, "CONSTRAINT TOOBIG MISMATCH"),
-    ("SQLite", Code.PERMISSION_DENIED, "PERM AUTH READONLY"),
-    ("SQLite", Code.TIMEOUT, "INTERRUPT"),
-    ("errno", Code.PERMISSION_DENIED, "EACCES EPERM EROFS"),
-    ("errno", Code.TIMEOUT, "ETIMEDOUT"),
-    ("errno", Code.UNKNOWN_ERROR, "ENOENT EEXIST EISDIR ENOTDIR ENOTEMPTY ELOOP ENAMETOOLONG"),
-    ("errno", Code.UNKNOWN_ERROR, "EINVAL EBADF EXDEV EFBIG E2BIG ENOEXEC"),
-    # This package's exceptions.
-    ("counterseal.errors", Code.POLICY_VIOLATION, "EgressError FilesError"),
-    ("counterseal.errors", Code.DEPENDENCY_UNAVAILABLE, "SecretUnavailableError IsolationError"),
-    ("counterseal.errors", Code.OBSERVATION_NORMALIZATION_FAIL, "ResponseTooLargeError"),
-    ("counterseal.errors", Code.DEPENDENCY_UNAVAILABLE, "NotSentError AnswerLostError"),
-    ("counterseal.errors", Code.TIMEOUT, "TooLateError"),
-    # The tool answered with a failure. After a change, see `judge`.
-    ("counterseal.errors", Code.SEMANTIC_INVALIDITY, "ToolFailedError"),
-    ("counterseal.contract.tool_context", Code.DEPENDENCY_UNAVAILABLE, "RefusedError"),
-    ("counterseal.execution.http", Code.SEMANTIC_INVALIDITY, "UnsendableError"),
-    ("counterseal.execution.http", Code.OBSERVATION_NORMALIZATION_FAIL, "AnswerError"),
-    # Python and its standard library. For an OSError named here, errno is not considered.
-    ("builtins", Code.TIMEOUT, "TimeoutError"),
-    ("builtins", Code.PERMISSION_DENIED, "PermissionError"),
-    ("builtins", Code.UNKNOWN_ERROR, "FileNotFoundError FileExistsError IsADirectoryError"),
-    ("builtins", Code.UNKNOWN_ERROR, "NotADirectoryError ChildProcessError ProcessLookupError"),
-    ("io", Code.UNKNOWN_ERROR, "UnsupportedOperation"),
-    ("shutil", Code.UNKNOWN_ERROR, "Error SpecialFileError ReadError ExecError"),
-    ("subprocess", Code.TIMEOUT, "TimeoutExpired"),
-    ("multiprocessing.context", Code.TIMEOUT, "TimeoutError"),
-    ("concurrent.futures._base", Code.DEPENDENCY_UNAVAILABLE, "BrokenExecutor"),
-    ("asyncio.exceptions", Code.DEPENDENCY_UNAVAILABLE, "IncompleteReadError"),
-    ("anyio", Code.DEPENDENCY_UNAVAILABLE, "BrokenResourceError EndOfStream IncompleteRead"),
-    ("socket", Code.DEPENDENCY_UNAVAILABLE, "gaierror herror"),
-    ("ssl", Code.DEPENDENCY_UNAVAILABLE, "SSLError"),
-    ("json.decoder", Code.OBSERVATION_NORMALIZATION_FAIL, "JSONDecodeError"),
-    # The class does not tell whether arguments or an answer were invalid.
-    ("pydantic_core._pydantic_core", Code.UNKNOWN_ERROR, "ValidationError"),
-    # HTTP.
-    ("http.client", Code.DEPENDENCY_UNAVAILABLE, "BadStatusLine IncompleteRead LineTooLong"),
-    ("http.client", Code.DEPENDENCY_UNAVAILABLE, "UnknownProtocol UnknownTransferEncoding"),
-    ("urllib.error", Code.DEPENDENCY_UNAVAILABLE, "URLError"),
-    ("urllib.error", Code.UNKNOWN_ERROR, "HTTPError"),
-    ("httpx httpx2", Code.TIMEOUT, "TimeoutException"),
-    ("httpx httpx2", Code.DEPENDENCY_UNAVAILABLE, "TransportError"),
-    ("httpx httpx2", Code.UNKNOWN_ERROR, "LocalProtocolError UnsupportedProtocol"),
-    ("httpx httpx2", Code.OBSERVATION_NORMALIZATION_FAIL, "DecodingError"),
-    ("httpx2", Code.OBSERVATION_NORMALIZATION_FAIL, "SSEError"),
-    ("httpcore httpcore2", Code.TIMEOUT, "TimeoutException"),
-    ("httpcore httpcore2", Code.DEPENDENCY_UNAVAILABLE, "NetworkError RemoteProtocolError"),
-    ("httpcore httpcore2", Code.DEPENDENCY_UNAVAILABLE, "ProxyError ConnectionNotAvailable"),
-    ("urllib3.exceptions", Code.TIMEOUT, "TimeoutError"),
-    ("urllib3.exceptions", Code.DEPENDENCY_UNAVAILABLE, "NewConnectionError MaxRetryError"),
-    ("urllib3.exceptions", Code.DEPENDENCY_UNAVAILABLE, "EmptyPoolError ProtocolError"),
-    ("urllib3.exceptions", Code.DEPENDENCY_UNAVAILABLE, "ProxyError SSLError"),
-    ("urllib3.exceptions", Code.OBSERVATION_NORMALIZATION_FAIL, "DecodeError"),
-    ("requests.exceptions", Code.TIMEOUT, "Timeout ConnectTimeout"),
-    ("requests.exceptions", Code.DEPENDENCY_UNAVAILABLE, "ConnectionError ChunkedEncodingError"),
-    ("requests.exceptions", Code.DEPENDENCY_UNAVAILABLE, "RetryError"),
-    ("requests.exceptions", Code.OBSERVATION_NORMALIZATION_FAIL, "ContentDecodingError"),
-    ("requests.exceptions", Code.OBSERVATION_NORMALIZATION_FAIL, "JSONDecodeError"),
-    ("requests.exceptions", Code.UNKNOWN_ERROR, "RequestException"),
-    ("aiohttp.client_exceptions", Code.TIMEOUT, "ServerTimeoutError"),
-    ("aiohttp.client_exceptions", Code.DEPENDENCY_UNAVAILABLE, "ClientConnectionError"),
-    ("aiohttp.client_exceptions", Code.DEPENDENCY_UNAVAILABLE, "ClientPayloadError"),
-    ("aiohttp.client_exceptions", Code.OBSERVATION_NORMALIZATION_FAIL, "ContentTypeError"),
-    # Databases, where there is no SQLSTATE or result code.
-    ("asyncpg.exceptions._base", Code.DEPENDENCY_UNAVAILABLE, "TargetServerAttributeNotMatched"),
-    ("asyncpg.exceptions._base", Code.DEPENDENCY_UNAVAILABLE, "OutdatedSchemaCacheError"),
-    ("psycopg psycopg2", Code.DEPENDENCY_UNAVAILABLE, "OperationalError"),
-    ("psycopg.errors", Code.TIMEOUT, "ConnectionTimeout"),
-    ("psycopg_pool", Code.TIMEOUT, "PoolTimeout"),
-    ("sqlite3", Code.DEPENDENCY_UNAVAILABLE, "OperationalError"),
-    ("sqlite3", Code.SEMANTIC_INVALIDITY, "IntegrityError DataError"),
-    # Mail, where there is no reply code.
-    ("smtplib", Code.DEPENDENCY_UNAVAILABLE, "SMTPServerDisconnected SMTPConnectError"),
-    ("smtplib", Code.PERMISSION_DENIED, "SMTPAuthenticationError"),
-    ("smtplib", Code.SEMANTIC_INVALIDITY, "SMTPRecipientsRefused"),
-    ("smtplib", Code.UNKNOWN_ERROR, "SMTPException"),
-    # Everything else: an OSError with any other errno, and any other exception.
-    ("builtins", Code.DEPENDENCY_UNAVAILABLE, "ConnectionError OSError"),
-    ("builtins", Code.UNKNOWN_ERROR, "BaseException"),
-)
-
-ROWS: Final = tuple(map(Row._make, _ROWS))
+_FILE: Final = Path(__file__).with_name("failures.txt").read_text("utf-8")
+_CELLS: Final = (line.split(" | ") for line in _FILE.splitlines() if " | " in line)
+ROWS: Final = tuple(Row(scope, Code(code), names) for scope, code, names in _CELLS)
 """The whole table, in reading order, as the reference page shows it."""
 
 NUMBERS: Final[Mapping[str, Mapping[str, Code]]] = {

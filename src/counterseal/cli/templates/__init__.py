@@ -1,1 +1,0 @@
-"""Files that `counterseal init` writes. They are data: nothing imports them from here."""

@@ -1,1 +1,0 @@
-"""Files of one project. They are data: nothing imports them from here."""
