@@ -60,15 +60,15 @@ def steps(place: str) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in place.split("/")[1:]]
 
 
-def at(value: Any, place: str) -> Any:
-    """Return the value at a JSON Pointer, or None where there is none."""
+def at(value: Any, place: str, otherwise: Any = None) -> Any:
+    """Return the value at a JSON Pointer, or `otherwise` where there is none."""
     for step in steps(place):
-        if isinstance(value, Mapping):
-            value = value.get(step)
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
         elif isinstance(value, list | tuple) and step.isdigit() and int(step) < len(value):
             value = value[int(step)]
         else:
-            return None
+            return otherwise
     return value
 
 

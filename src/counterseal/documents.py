@@ -53,6 +53,13 @@ class Document:
         return Source(file=self.name, line=line, column=column)
 
 
+def kind_of(value: Any) -> str:
+    """Return what a value is, for a sentence such as "must be a list, not a text"."""
+    names = {dict: "a mapping", list: "a list", str: "a text", bool: "true or false"}
+    empty = value is None or (isinstance(value, str) and not value.strip())
+    return "empty" if empty else names.get(type(value), "a number")
+
+
 def read_document(path: str | Path) -> Document:
     """Read a YAML or JSON file. ContractError says where it is unreadable, and why."""
     path = Path(path)

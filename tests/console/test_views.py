@@ -13,9 +13,9 @@ from counterseal.views.call_page import GateRow
 from counterseal.views.tools import DefinitionChangeRow
 from counterseal.web.console.audit import event_search
 from counterseal.web.console.calls import call_search, duration, gate_bars
-from counterseal.web.console.contract_view import contract_sections, shown_changes
 from counterseal.web.console.overview import amount, chart, count
 from counterseal.web.console.page_request import ConsoleState, PageRequest, form_time, read_time
+from counterseal.web.console.tools import contract_sections, shown_changes
 from tests.console.plant import SLY, definition, tools_of
 
 VALUES = st.none() | st.floats(0, 1e6)

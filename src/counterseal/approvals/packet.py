@@ -41,6 +41,7 @@ REJECTED: Final = (
 )
 _NOTIFIES: Final = frozenset({Effect.EXTERNAL_NOTIFICATION, Effect.IRREVERSIBLE})
 _IN_FALLBACK: Final = 4
+_MISSING: Final = object()
 _KEPT: Final = ("\n", "\t")
 """Line breaks and tabs, which JSON escapes itself."""
 _LAYOUT: Final = re.compile(r"([\n\t])")
@@ -115,7 +116,7 @@ class Packet:
         changed = [change.pointer for change in self.changes]
         for place, value in leaves(self.before) if self.before else ():
             if not any(f"{place}/".startswith(f"{one}/") for one in changed):
-                yield OtherField(place, value, _has(self.after, place))
+                yield OtherField(place, value, at(self.after, place, _MISSING) is not _MISSING)
 
     @property
     def approved(self) -> int:
@@ -340,12 +341,3 @@ def _expected(contract: Contract, arguments: Mapping[str, Any]) -> dict[str, Any
             except TemplateError:
                 continue
         return known or None
-
-
-def _has(value: Any, place: str) -> bool:
-    """Return whether a JSON value has something at a JSON Pointer."""
-    *parents, name = place.split("/")
-    parent = at(value, "/".join(parents))
-    if isinstance(parent, Mapping):
-        return name.replace("~1", "/").replace("~0", "~") in parent
-    return isinstance(parent, list | tuple) and name.isdigit() and int(name) < len(parent)

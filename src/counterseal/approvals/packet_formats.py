@@ -254,9 +254,6 @@ def _people(packet: Packet, style: ValueStyle) -> Iterator[PacketRow]:
     yield _row(RowKey.DATA_CLASS, data)
 
 
-# --- people and time-------------------------------------------------------------------------------
-
-
 # --- terminal card --------------------------------------------------------------------------------
 
 
@@ -365,16 +362,18 @@ def markdown(packet: Packet, *, now: float | None = None) -> str:
             texts = []
             for line in row.lines:
                 name = f"{_code(line.name)}: " if line.name else ""
-                texts.append(f"{name}{_markdown_parts(line.all_parts)}")
+                texts.append(
+                    name
+                    + "".join(
+                        _code(part.text) if part.value else _escaped(part.text)
+                        for part in line.all_parts
+                    )
+                )
             if len(row.lines) == 1 and not row.lines[0].name:
                 lines.append(f"- **{row.label}:** {texts[0]}")
             else:
                 lines += [f"- **{row.label}:**", *(f"  - {text}" for text in texts)]
     return "\n".join(lines) + "\n"
-
-
-def _markdown_parts(parts: Iterable[Part]) -> str:
-    return "".join(_code(part.text) if part.value else _escaped(part.text) for part in parts)
 
 
 def _escaped(text: str) -> str:

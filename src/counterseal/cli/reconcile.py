@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from counterseal.cli.options import AsJson, AsTenant, By, StoreUrl, with_groups
-from counterseal.cli.project import open_project, project_settings, user_name
+from counterseal.cli.project import in_runtime, open_project, project_settings, user_name
 from counterseal.cli.render import (
     Parts,
     ProgressBar,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from counterseal.config import Settings
     from counterseal.ledger.records import DueKind
     from counterseal.operations.attention import NeedsAttention
-    from counterseal.reconcile import Reconciler, Tally
+    from counterseal.reconcile import Tally
     from counterseal.runtime import Runtime
     from counterseal.views.attention import AttentionRow
 
@@ -111,7 +111,10 @@ def reconcile(
         reconciler = Reconciler(runtime, retention=Retention(**dict(settings.retention)))
         while True:
             try:
-                tally = await _one_pass(reconciler, last=not watch)
+                with ProgressBar("item") as progress:
+                    tally = await reconciler.once(
+                        tell=lambda so_far: progress.show(so_far.total()), last=not watch
+                    )
                 _print_tally(tally, as_json=as_json, watch=watch)
             except StoreError as error:
                 if not watch:
@@ -122,11 +125,6 @@ def reconcile(
             await asyncio.sleep(every)
 
     _with_runtime(settings, store, passes)
-
-
-async def _one_pass(reconciler: Reconciler, *, last: bool) -> Tally:
-    with ProgressBar("item") as progress:
-        return await reconciler.once(tell=lambda tally: progress.show(tally.total()), last=last)
 
 
 def _print_tally(tally: Tally, *, as_json: bool, watch: bool) -> None:
@@ -280,8 +278,6 @@ def dismiss(kind: Kind, key: Key, decision: OperatorDecision) -> None:
 def _with_runtime(
     settings: Settings, store: str | None, work: Callable[[Runtime], Awaitable[T]]
 ) -> T:
-    import asyncio
-
     from counterseal.errors import CountersealError
 
     if store is None and settings.store_url() is None:
@@ -289,14 +285,8 @@ def _with_runtime(
             "No store is configured, so no work can be due.",
             f'Write [store] url = "sqlite:///counterseal.db" into {settings.file.name}.',
         )
-    runtime = open_project(settings, store)
-
-    async def run() -> T:
-        async with runtime:
-            return await work(runtime)
-
     try:
-        return asyncio.run(run())
+        return in_runtime(open_project(settings, store), work)
     except (CountersealError, ValueError) as error:
         fail(one_line(str(error)), code=1)
 

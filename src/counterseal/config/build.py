@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from counterseal.call.call import Tenant
 from counterseal.config.discovery import Discovered, discover
 from counterseal.config.settings import ConfigError, Settings
-from counterseal.config.tables import TenantTable
 from counterseal.errors import ContractError, Problem, SecretUnavailableError, Severity
 from counterseal.execution.secrets import (
     Secrets,
@@ -88,7 +87,14 @@ def open_runtime(
         settings=settings,
         secrets=source,
         strict=settings.tools.strict,
-        tenants={name: _tenant(table) for name, table in settings.tenants.items()},
+        tenants={
+            name: Tenant(
+                budgets=None if table.budgets is None else table.budgets.budgets(),
+                facts=table.facts,
+                keep_arguments_days=table.keep_arguments_days,
+            )
+            for name, table in settings.tenants.items()
+        },
         pii=settings.policy.pii,
         keep_reads=settings.observations.keep_reads,
         keep_reads_bytes=settings.observations.keep_reads_bytes,
@@ -135,12 +141,6 @@ def register_project(project: Project, contracts: Sequence[Discovered]) -> None:
             raise
         lines = [f"{settings.file}: grants: {problem.message}" for problem in error.problems]
         raise ConfigError("\n".join(lines)) from None
-
-
-def _tenant(table: TenantTable) -> Tenant:
-    budgets = None if table.budgets is None else table.budgets.budgets()
-    days = table.keep_arguments_days
-    return Tenant(budgets=budgets, facts=table.facts, keep_arguments_days=days)
 
 
 # Keys and secrets --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from pydantic_core import from_json, to_json
 
-from counterseal.canonical import thaw
+from counterseal.canonical import steps, thaw
 from counterseal.codes import RESPONSES, Code, Path, Response
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
@@ -215,7 +215,7 @@ class Observation(NamedTuple):
             "retryable": self.response.retryable,
             "field_errors": [
                 {
-                    "field": _name(error.field),
+                    "field": ".".join(steps(error.field)) or None,
                     "path": error.field,
                     "expected": error.expected,
                     "actual": error.actual,
@@ -233,12 +233,6 @@ class Observation(NamedTuple):
         The same observation always gives the same text.
         """
         return "\n".join(_lines(self))
-
-
-def _name(place: str) -> str | None:
-    """Return a JSON Pointer as people write it (`lines.0.cents`); None for the whole."""
-    parts = place.split("/")[1:]
-    return ".".join(part.replace("~1", "/").replace("~0", "~") for part in parts) or None
 
 
 # --- text for a model -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
-from counterseal.canonical import pointer, thaw
+from counterseal.canonical import pointer, steps, thaw
 from counterseal.codes import FINAL, RESPONSES, Code, Response
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
@@ -189,13 +189,9 @@ def _profile(contract: Contract) -> Profile:
         wrapped=list(schema.get("properties", ())) == ["result"]
         and list(schema.get("required", ())) == ["result"],
         max_bytes=contract.max_output_bytes,
-        redacted=tuple(_steps(place) for place in contract.redact),
+        redacted=tuple(tuple(steps(place)) for place in contract.redact),
         verified=contract.transactional.post_action_verification_required,
     )
-
-
-def _steps(place: str) -> tuple[str, ...]:
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in place.split("/")[1:])
 
 
 def _refined(response: Response, contract: Contract) -> Response:
@@ -464,15 +460,15 @@ def _without(
     copy: dict[str, Any] = thaw(output)
     deeper = () if code is Code.SUCCESS else ("data",)  # where a partial success has its output
     places: list[str] = []
-    for steps in profile.redacted:
-        _take_out(copy, (*deeper, *steps), (), places)
+    for place in profile.redacted:
+        _take_out(copy, (*deeper, *place), (), places)
     return copy, places
 
 
 def _take_out(
-    value: Any, steps: tuple[str, ...], path: tuple[str | int, ...], places: list[str]
+    value: Any, place: tuple[str, ...], path: tuple[str | int, ...], places: list[str]
 ) -> None:
-    step, rest = steps[0], steps[1:]
+    step, rest = place[0], place[1:]
     if isinstance(value, dict):
         keys: list[Any] = list(value) if step == "*" else [step] if step in value else []
     elif isinstance(value, list):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, cast
 
 from counterseal.audit import CallFields, Event, EventType
 from counterseal.canonical import canonical
+from counterseal.contract.bindings import texts
 from counterseal.contract.effects import Effect
 from counterseal.errors import RegistryError, StoreError
 from counterseal.proposal import Principal
@@ -276,7 +277,7 @@ def _text(name: str, value: object, longest: int) -> str:
 
 def _refuse_unstorable(change: Mapping[str, Any]) -> None:
     """Raise RegistryError for a change that one of the stores could not keep as it is."""
-    if any("\0" in text for text in _texts(change)):
+    if any("\0" in text for _, text in texts(change)):
         raise RegistryError("a change must not contain a NUL character")
     try:
         size = len(canonical(change))
@@ -284,14 +285,3 @@ def _refuse_unstorable(change: Mapping[str, Any]) -> None:
         raise RegistryError(f"a change must be plain JSON: {error}") from None
     if size > _MAX_BYTES:
         raise RegistryError(f"a change must have at most {_MAX_BYTES:,} bytes, got {size:,}")
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)

@@ -23,7 +23,7 @@ from counterseal.canonical import digest, pointer
 from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, term_faults
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import shape_problems
-from counterseal.documents import Document, read_document
+from counterseal.documents import Document, kind_of, read_document
 from counterseal.errors import ContractError, ExpressionError, Problem, Source
 from counterseal.expressions import Expression
 from counterseal.policy.policy_rules import (
@@ -78,7 +78,7 @@ class Section:
         self._before = len(self.problems)
         self.data: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
         if not isinstance(value, Mapping):
-            self.problem(f"{what} must be a mapping, not {_kind(value)}")
+            self.problem(f"{what} must be a mapping, not {kind_of(value)}")
         for key in self.data if known else ():
             if key not in known:
                 near = get_close_matches(str(key), known, n=1)
@@ -115,7 +115,7 @@ class Section:
         """Yield the mappings in a field that is a list of them."""
         value = self.data.get(field, [])
         if not isinstance(value, list):
-            self.problem(f"{field} must be a list, not {_kind(value)}", "", field)
+            self.problem(f"{field} must be a list, not {kind_of(value)}", "", field)
             return
         for index, item in enumerate(value):
             section = self._inner(item, what, known, field, index)
@@ -136,7 +136,7 @@ class Section:
         if field not in self.data:
             self.problem(f"{field} is missing", fix)
         else:
-            self.problem(f"{field} must be a text, not {_kind(value)}", fix, field)
+            self.problem(f"{field} must be a text, not {kind_of(value)}", fix, field)
         return ""
 
     def texts(self, field: str) -> tuple[str, ...]:
@@ -153,16 +153,10 @@ class Section:
         try:
             return kind(value)
         except ValueError:
-            shown = repr(value) if isinstance(value, str) else _kind(value)
+            shown = repr(value) if isinstance(value, str) else kind_of(value)
             wanted = f"{name} must be one of {', '.join(kind)}, not {shown}"
             self.problem(wanted, "", *(at or (name,)))
             return None
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "a mapping", list: "a list", str: "a text", bool: "true or false"}
-    empty = value is None or (isinstance(value, str) and not value.strip())
-    return "empty" if empty else names.get(type(value), "a number")
 
 
 def _read_rule(rule: Section) -> PolicyRule | None:

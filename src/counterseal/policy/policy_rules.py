@@ -291,17 +291,6 @@ class _Plan(NamedTuple):
 class CompiledPolicy:
     """The rules that can apply to one contract."""
 
-    __slots__ = (
-        "_caller_fields",
-        "_contract",
-        "_live",
-        "_plan",
-        "currencies",
-        "names",
-        "state_keys",
-        "version",
-    )
-
     def __init__(
         self, rules: Iterable[PolicyRule], contract: Mapping[str, Any], *, version: str
     ) -> None:

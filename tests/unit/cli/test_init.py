@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from counterseal.cli.init import ProjectTemplate, targets_of
+from counterseal.cli.init import targets_of
 from tests.docs.runner import run_page
 
-TARGETS = targets_of(ProjectTemplate.CASES)
+TARGETS = targets_of("cases")
 FILES = [".gitignore", "README.md", "contracts/search_policy.yaml", "counterseal.toml", "tools.py"]
 TOOLS = ["create_notice_draft", "get_case_summary", "search_policy", "send_approved_notice"]
 

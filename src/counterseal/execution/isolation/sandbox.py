@@ -176,7 +176,7 @@ def _walls(address: FunctionAddress | None, directory: str, memory_mb: int) -> d
     return {
         "fs_readable": list(dict.fromkeys(readable)),
         "fs_writable": [directory, "/dev/null"],
-        "extra_deny_syscalls": _refused(),
+        "extra_deny_syscalls": _REFUSED + (_REFUSED_OLD if platform.machine() == "x86_64" else ()),
         "max_memory": (memory_mb + OWN_MB) * 1024 * 1024,
         "max_processes": _MOST_PROCESSES,
         "max_open_files": _MOST_FILES,
@@ -190,10 +190,6 @@ def _walls(address: FunctionAddress | None, directory: str, memory_mb: int) -> d
         },
         "cwd": directory,
     }
-
-
-def _refused() -> tuple[str, ...]:
-    return (*_REFUSED, *_REFUSED_OLD) if platform.machine() == "x86_64" else _REFUSED
 
 
 def _system() -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from counterseal.canonical import pointer, steps
 from counterseal.contract.declare import ToolOptions, set_option
 from counterseal.contract.model import NAME_PATTERN, Contract
-from counterseal.documents import Document, read_document
+from counterseal.documents import Document, kind_of, read_document
 from counterseal.errors import ContractError, Problem, Source
 
 RULE: Final = "overlay-invalid"
@@ -214,7 +214,7 @@ class _OverlayReader:
         if not isinstance(value, Mapping):
             # A key without a value counts as missing; an empty file is an error.
             if value is not None or not place:
-                self.problem(place, f"{what} must be a mapping, not {_kind(value)}")
+                self.problem(place, f"{what} must be a mapping, not {kind_of(value)}")
             return {}
         for key in value if known else ():
             if key not in known:
@@ -226,7 +226,7 @@ class _OverlayReader:
 
     def items(self, value: Any, place: Place, what: str) -> list[Any]:
         if value is not None and not isinstance(value, list):
-            self.problem(place, f"{what} must be a list, not {_kind(value)}")
+            self.problem(place, f"{what} must be a list, not {kind_of(value)}")
         return value if isinstance(value, list) else []
 
     def entry(self, value: Any, place: Place, what: str, known: Collection[str]) -> OverlayEntry:
@@ -269,7 +269,7 @@ class _OverlayReader:
     def _flag(self, own: Mapping[str, Any], place: Place, name: str) -> bool:
         value = own.get(name, False)
         if not isinstance(value, bool):
-            self.problem((*place, name), f"{name} must be true or false, not {_kind(value)}")
+            self.problem((*place, name), f"{name} must be true or false, not {kind_of(value)}")
         return value is True
 
     def _rename(self, own: Mapping[str, Any], place: Place) -> str | None:
@@ -277,7 +277,7 @@ class _OverlayReader:
         if isinstance(name, str) and re.fullmatch(NAME_PATTERN[1:-1], name):
             return name
         if "rename" in own:
-            shown = repr(name) if isinstance(name, str) else _kind(name)
+            shown = repr(name) if isinstance(name, str) else kind_of(name)
             fix = "Use 1 to 128 of a-z, A-Z, 0-9, '_', '.', '-'."
             self.problem((*place, "rename"), f"{shown} is not a tool name", fix)
         return None
@@ -303,10 +303,5 @@ class _OverlayReader:
                 yield item
             else:
                 fix = "Write it like /author/email, or /items/*/email for each item of a list."
-                shown = ascii(item)[:60] if isinstance(item, str) else _kind(item)
+                shown = ascii(item)[:60] if isinstance(item, str) else kind_of(item)
                 self.problem((*here, at), f"{shown} is not a JSON Pointer", fix)
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "a mapping", list: "a list", str: "a text", bool: "a yes or no"}
-    return "empty" if value is None else names.get(type(value), "a number")
