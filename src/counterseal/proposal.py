@@ -171,11 +171,7 @@ class System(Principal):
     """The reversed call, for approvers: `call_id`, `tool` and `external_ref`."""
 
     def __init__(
-        self,
-        *,
-        covered: bool,
-        reverses: Mapping[str, str | None] | None = None,
-        **fields: Any,
+        self, *, covered: bool, reverses: Mapping[str, str | None] | None = None, **fields: Any
     ) -> None:
         super().__init__(**fields)
         object.__setattr__(self, "covered", covered)

@@ -56,11 +56,7 @@ class Sessions:
     """Issues, reads and ends sessions. Raises StoreError while the store can't be reached."""
 
     def __init__(
-        self,
-        store: Store,
-        directory: Directory,
-        *,
-        clock: Callable[[], float] = time.time,
+        self, store: Store, directory: Directory, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._store = store
         self._directory = directory

@@ -12,14 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from counterseal.approvals.display import Part, fill, leaves, money, name_of, stamp, visible
-from counterseal.approvals.terms import (
-    Choice,
-    Demand,
-    PendingApproval,
-    Vote,
-    still_needed,
-    who_may,
-)
+from counterseal.approvals.terms import Choice, Demand, PendingApproval, Vote, still_needed, who_may
 from counterseal.canonical import at, freeze, thaw, unused_key
 from counterseal.contract.effects import Effect, Semantics
 from counterseal.contract.fill import (

@@ -20,17 +20,9 @@ STEPS: Final[dict[str, tuple[str, ...]]] = {
         "counterseal show send_approved_notice",
         """counterseal call get_case_summary '{"case_id": "case_1001"}' --as intake-agent""",
     ),
-    "refunds": (
-        "counterseal check",
-        _USER,
-        "counterseal serve --anonymous-as support",
-    ),
+    "refunds": ("counterseal check", _USER, "counterseal serve --anonymous-as support"),
     "http": ("python service.py", _USER, "counterseal serve --anonymous-as support"),
-    "mcp": (
-        "counterseal diff --accept",
-        _USER,
-        "counterseal serve --anonymous-as assistant",
-    ),
+    "mcp": ("counterseal diff --accept", _USER, "counterseal serve --anonymous-as assistant"),
     "agent": (_USER, "counterseal serve --anonymous-as writer", "python agent.py"),
 }
 """The first commands in each project."""

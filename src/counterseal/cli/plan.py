@@ -15,13 +15,7 @@ import typer
 from typer import Argument, Option
 
 from counterseal.cli.options import AsJson, with_groups
-from counterseal.cli.project import (
-    REFUSED,
-    Acting,
-    in_runtime,
-    open_project,
-    project_settings,
-)
+from counterseal.cli.project import REFUSED, Acting, in_runtime, open_project, project_settings
 from counterseal.cli.render import (
     Parts,
     can_show,

@@ -125,11 +125,7 @@ def console(stream: TextIO | None = None) -> Console:
 
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     terminal = Console(
-        file=stream or sys.stdout,
-        color_system=colours,
-        highlight=False,
-        markup=False,
-        emoji=False,
+        file=stream or sys.stdout, color_system=colours, highlight=False, markup=False, emoji=False
     )
     terminal.width = min(terminal.width, MAX_WIDTH)
     return terminal

@@ -24,13 +24,7 @@ from counterseal.config.build import (
     upstream_settings,
 )
 from counterseal.config.discovery import Discovered, discover, pinned_contracts
-from counterseal.config.settings import (
-    FILE_NAME,
-    ConfigError,
-    Settings,
-    find_config,
-    load_settings,
-)
+from counterseal.config.settings import FILE_NAME, ConfigError, Settings, find_config, load_settings
 from counterseal.config.upstream_contracts import register_without_connections
 from counterseal.contract.sources.mcp.definition import read_listing
 from counterseal.contract.sources.mcp.lock import Lock, PinState

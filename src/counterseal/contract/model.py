@@ -141,10 +141,7 @@ MoneyLimits = Annotated[
     PlainSerializer(thaw),
 ]
 """`{"call": {"EUR": 500}, "day": {"EUR": 5000}}`; see `contract.money`."""
-Hook = Annotated[
-    str | Callable[..., Any],
-    PlainSerializer(named_code),
-]
+Hook = Annotated[str | Callable[..., Any], PlainSerializer(named_code)]
 """A read-only tool, by name, or a function."""
 
 

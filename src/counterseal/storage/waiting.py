@@ -55,10 +55,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 async def wait_until(
-    waiters: Waiters,
-    where: _Where,
-    look: Callable[[], Awaitable[float | None]],
-    seconds: float,
+    waiters: Waiters, where: _Where, look: Callable[[], Awaitable[float | None]], seconds: float
 ) -> bool:
     """Wait until `look` returns None. Returns False on timeout.
 

@@ -143,11 +143,7 @@ class QuestionRelay:
     def callbacks(self) -> dict[str, Any]:
         """Return the arguments with which the SDK's session announces what may be asked."""
         callbacks: dict[str, tuple[str, str, type[BaseModel]]] = {
-            "elicitation": (
-                "elicitation_callback",
-                "elicitation/create",
-                mcp_types.ElicitResult,
-            ),
+            "elicitation": ("elicitation_callback", "elicitation/create", mcp_types.ElicitResult),
             "sampling": (
                 "sampling_callback",
                 "sampling/createMessage",

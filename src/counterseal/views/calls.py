@@ -161,11 +161,7 @@ class CallViews(TenantSection):
         if test is not None:
             return await self._counted(wanted, test, after)
         query = CallFilter(
-            **exact,
-            since=wanted.since,
-            until=wanted.until,
-            after=after,
-            limit=wanted.limit + 1,
+            **exact, since=wanted.since, until=wanted.until, after=after, limit=wanted.limit + 1
         )
         events = await self._latest_calls(query)
         shown = events[: wanted.limit]

@@ -14,13 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from counterseal.canonical import MAX_DEPTH, canonical, pointer, thaw
-from counterseal.contract.schemas import (
-    check_schema,
-    children,
-    compile_schema,
-    types_of,
-    word_set,
-)
+from counterseal.contract.schemas import check_schema, children, compile_schema, types_of, word_set
 
 Json = dict[str, Any]
 Path = tuple[str | int, ...]

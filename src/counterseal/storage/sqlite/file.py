@@ -109,11 +109,7 @@ def open_file(path: Path, patience: float) -> sqlite3.Connection:
 def connect(path: Path, patience: float) -> sqlite3.Connection:
     """Return a connection in autocommit: its user says where transactions begin and end."""
     connection = sqlite3.connect(
-        path,
-        timeout=patience,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=256,
+        path, timeout=patience, isolation_level=None, check_same_thread=False, cached_statements=256
     )
     try:
         for setting in _SETTINGS:

@@ -11,13 +11,7 @@ from typing import Any, Final, NamedTuple
 from starlette.responses import Response
 from starlette.routing import Route
 
-from counterseal.approvals.display import (
-    Part,
-    name_of,
-    shown_status,
-    shown_text,
-    stored_status,
-)
+from counterseal.approvals.display import Part, name_of, shown_status, shown_text, stored_status
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.packet_formats import WHOLE, PacketLine, PacketRow, RowKey, outline
 from counterseal.approvals.terms import Choice, Objection
@@ -27,10 +21,7 @@ from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import folded
 from counterseal.views.approvals import ApprovalRow, confirmation
-from counterseal.web.console.page_request import (
-    ConsoleState,
-    PageRequest,
-)
+from counterseal.web.console.page_request import ConsoleState, PageRequest
 from counterseal.web.console.rendering import address
 from counterseal.web.problems import RequestProblemError
 

@@ -17,11 +17,7 @@ from counterseal.audit import EventType
 from counterseal.errors import StoreError
 from counterseal.views.audit_log import AuditReport
 from counterseal.views.base import WINDOWS, iso, window_seconds
-from counterseal.web.console.page_request import (
-    ConsoleState,
-    PageRequest,
-    form_time,
-)
+from counterseal.web.console.page_request import ConsoleState, PageRequest, form_time
 from counterseal.web.console.rendering import address
 
 _FORMATS: Final = {"jsonl": "JSON Lines", "csv": "CSV"}

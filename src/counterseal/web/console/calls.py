@@ -18,11 +18,7 @@ from counterseal.views.base import WINDOWS
 from counterseal.views.call_page import ArgumentsRow, GateRow
 from counterseal.views.calls import FILTERS, BudgetRow, CallSearch
 from counterseal.views.metrics import METRICS
-from counterseal.web.console.page_request import (
-    ConsoleState,
-    PageRequest,
-    form_time,
-)
+from counterseal.web.console.page_request import ConsoleState, PageRequest, form_time
 from counterseal.web.console.rendering import WORDS, address
 
 _MAX_TITLE: Final = 60

@@ -104,9 +104,7 @@ class Definition:
         return hash(self.hash)
 
 
-def read_listing(
-    tools: Iterable[Any],
-) -> tuple[dict[str, Definition], list[tuple[str, str]]]:
+def read_listing(tools: Iterable[Any]) -> tuple[dict[str, Definition], list[tuple[str, str]]]:
     """Return the definitions of a listing by name, and the other tools with the reasons.
 
     Of two tools with one name the first counts, for all readers of a listing.

@@ -25,13 +25,7 @@ from counterseal.contract.lint.dangerous_inputs import is_credential, written_te
 from counterseal.contract.model import Contract
 from counterseal.contract.outputs import BLOCKS, is_blocks
 from counterseal.contract.schema_diff import compare_schemas
-from counterseal.contract.schemas import (
-    is_scalar,
-    listed,
-    properties_of,
-    types_of,
-    without_refs,
-)
+from counterseal.contract.schemas import is_scalar, listed, properties_of, types_of, without_refs
 from counterseal.contract.sources.effect_guess import contradiction, propose_mcp_effect, strictest
 from counterseal.contract.sources.foreign_text import plain, visible
 from counterseal.contract.sources.mcp.definition import HINTS, Definition, instructions

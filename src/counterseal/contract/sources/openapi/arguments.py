@@ -21,11 +21,7 @@ from counterseal.contract.sources.openapi.document import (
     listed,
     mapping,
 )
-from counterseal.contract.sources.openapi.schemas import (
-    MAX_LENGTH,
-    Converter,
-    size_of,
-)
+from counterseal.contract.sources.openapi.schemas import MAX_LENGTH, Converter, size_of
 
 
 @dataclass(slots=True)
