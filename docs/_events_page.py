@@ -33,6 +33,7 @@ END = (
     "approval_id",
     "resumed",
     "settled",
+    "reported_by",
     *ASKED,
     *KEPT,
     "latency_ms",
@@ -57,7 +58,11 @@ GROUPS: dict[str, dict[EventType, Told]] = {
             "`allow`",
             ("gates", "parents", *ASKED, *KEPT),
         ),
-        EventType.STARTED: Told("Written with the one above, before the tool runs.", "`allow`"),
+        EventType.STARTED: Told(
+            "Written with the one above, before the tool runs, or the client gets the call.",
+            "`allow`",
+            ("executed_by",),
+        ),
         EventType.SUCCEEDED: Told(
             "It came to a good end.", "the code", (*END, "verify", "redactions", "seen")
         ),
@@ -226,6 +231,7 @@ FIELDS = {
     "effect": "the contract's effect",
     "error": "the class of what was raised",
     "events": "how many were erased",
+    "executed_by": "`client`: the call was handed to the client",
     "exported": "the calls whose arguments were exported; `*`: all that matched",
     "exhausted": "the agent has used up its tries",
     "failed": "what went wrong",
@@ -255,6 +261,7 @@ FIELDS = {
     "plan": "the plan, if it was judged as part of one",
     "reason": "why, in words",
     "redactions": "what was taken out of the observation: where, and which rule",
+    "reported_by": "`client`: the outcome is what the client reported",
     "resource": "what the call acts on, redacted",
     "resumed": "a worker did it later; no agent proposed it now",
     "retry_blocked": "it was not tried again because it may have taken effect",

@@ -136,6 +136,23 @@ class Client:
         body = response.json()
         return _observation(body if response.is_success else body["observation"])
 
+    async def report_outcome(
+        self,
+        call_id: str,
+        *,
+        fence: int,
+        output: Any = None,
+        error: Mapping[str, Any] | str | None = None,
+        not_done: bool = False,
+    ) -> Observation:
+        """Report what became of a call that this client has carried out; see docs/execution.md.
+
+        A report may be sent twice, and counts once.
+        """
+        body = {"fence": fence, "output": output, "error": error, "not_done": not_done}
+        path = _path("calls", call_id, "outcome")
+        return _observation((await self._send("POST", path, repeatable=True, json=body)).json())
+
     async def observation(
         self, *, call_id: str | None = None, key: str | None = None, tool: str | None = None
     ) -> Observation:

@@ -36,7 +36,7 @@ exception: it is a decision, and comes back as an observation. The most importan
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -156,13 +156,21 @@ class ToolFailedError(CountersealError):
 class SpokenError(ToolFailedError):
     """A tool reported a failure with a message for its caller. The message is untrusted text.
 
-    `reported` are the tool's own names for the failure, which a contract can map to codes.
+    `reported` are the tool's own names for the failure, which a contract can map to codes. `fields`
+    are further fields of its error that the caller may read, as untrusted as the message.
     """
 
-    def __init__(self, tool: str, words: str, reported: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        tool: str,
+        words: str,
+        reported: tuple[str, ...] = (),
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(tool, words)
         self.words = words
         self.reported = reported
+        self.fields = fields or {}
 
 
 class NotDoneError(SpokenError):

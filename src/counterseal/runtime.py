@@ -33,6 +33,7 @@ from counterseal.call.call import (
 from counterseal.call.decide import decide, new_call, preview, receive
 from counterseal.call.events import emit_span, note_cancelled, refuse, refuse_unrecorded
 from counterseal.call.execute import execute, observe
+from counterseal.call.handover import Report, hand_over, settle_report
 from counterseal.call.recall import recall, wait_for_other_call
 from counterseal.call.settle import settle
 from counterseal.codes import Code
@@ -201,7 +202,7 @@ class Runtime:
         """Raise ContractError for tools whose isolation is not available on this machine."""
         problems = []
         for tool in tools:
-            if not isinstance(tool, Tool):
+            if not isinstance(tool, Tool) or tool.contract.by_client:
                 continue
             try:
                 self.executor.check(tool.contract, tool)
@@ -258,6 +259,7 @@ class Runtime:
                     or await recall(call, self)  # ONE read, if stored data matters
                     or await decide(call, self)  # gates semantics, policy, state, approval, budget
                     or await admit(call, self)  # ONE transaction: spend, reserve, record
+                    or hand_over(call)  # to the client, if the client carries it out
                 )
                 if end is None:
                     await execute(call, self)  # secrets, deadline, isolation, retries
@@ -295,6 +297,26 @@ class Runtime:
         emit_span(call, answer, self.telemetry)
         own = caller_ids(call.ctx.proposal).get("call_id")
         return answer if own is None else answer._replace(caller_call_id=own)
+
+    async def report_outcome(
+        self,
+        call_id: str,
+        principal: Principal,
+        *,
+        fence: int,
+        output: Any = None,
+        error: Mapping[str, Any] | str | None = None,
+        not_done: bool = False,
+    ) -> Observation:
+        """Settle a call that the client has carried out, and return its observation.
+
+        `call_id` and `fence` came with the call. A client reports an `output` or an `error`;
+        `not_done` says that nothing was done. ReportError says why a report is refused.
+        """
+        if output is not None and (error is not None or not_done):
+            raise ValueError("output: a call that failed, or was not carried out, has none")
+        report = Report(call_id, fence, output, error, not_done)
+        return await settle_report(report, principal, self)
 
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
         """Return what the gates decide. Nothing is recorded, held, spent or executed."""

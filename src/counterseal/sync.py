@@ -66,6 +66,11 @@ class Runtime(Generic[R]):
         observation: Observation = self.call(self.runtime.submit, proposal, principal, **options)
         return observation
 
+    def report_outcome(self, call_id: str, principal: Principal, **report: Any) -> Observation:
+        """Settle a call that the client has carried out, as `Runtime.report_outcome`."""
+        outcome: Observation = self.call(self.runtime.report_outcome, call_id, principal, **report)
+        return outcome
+
     def preview(self, proposal: Proposal, principal: Principal) -> Preview:
         """Return what the gates decide, as `Runtime.preview`."""
         decided: Preview = self.call(self.runtime.preview, proposal, principal)

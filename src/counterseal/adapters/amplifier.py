@@ -43,6 +43,7 @@ from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.config import FILE_NAME, ConfigError, find_config, load_settings
 from counterseal.config.build import open_runtime
+from counterseal.contract.declare import reported_failure
 from counterseal.contract.effects import Effect
 from counterseal.contract.egress import Egress
 from counterseal.contract.formats import describe
@@ -211,22 +212,24 @@ def _failure(answer: Answer, note: str | None) -> ToolResult:
     text = f"{answer.text}\n{note}" if note else answer.text
     code = answer.observation.code.value
     error: dict[str, Any] = {"message": text, "type": code, "code": code}
+    said = thaw(answer.observation.data)
+    if isinstance(said, dict) and "details" in said:
+        error["details"] = said["details"]
     if answer.pending is not None:
         error |= {"approval_id": answer.pending.approval_id, "link": answer.pending.link}
     return ToolResult(success=False, output=text, error=error)
 
 
 def _reported(tool: str, result: ToolResult) -> SpokenError:
-    """Return a tool's own failure: its message, and names from which a code follows."""
+    """Return a tool's own failure: message, other fields, and names from which a code follows."""
     details = result.error or {}
-    message = details.get("message") or result.output
-    names = [name for key in ("code", "type") if isinstance(name := details.get(key), str) and name]
+    words = details.get("message") or result.output
+    failure = reported_failure(tool, {**details, "message": words}, open_fields=True)
+    names = failure.reported
     codes = [code.value for part, code in _REPORTS for name in names if part in name.lower()]
     if details.get("retryable") is True:
         codes.append(Code.DEPENDENCY_UNAVAILABLE.value)
-    words = message if isinstance(message, str) else ""
-    failure = SpokenError(tool, words, (*names, *codes))
-    failure.details = details
+    failure.reported, failure.details = (*names, *codes), details
     return failure
 
 

@@ -222,6 +222,15 @@ def host_executed(contract: Contract) -> Tool[..., Any]:
 
     After an approval nothing is executed until the host makes the same call again.
     """
+    if contract.by_client:
+        problem = Problem(
+            rule="host-client",
+            tool=contract.name,
+            pointer="/executed_by",
+            message="executed_by is client, but the framework executes this tool",
+            fix="Leave executed_by out, or register the tool with the runtime instead.",
+        )
+        raise ContractError([problem])
     if contract.isolation not in (Isolation.AUTO, Isolation.INLINE):
         problem = Problem(
             rule="host-isolation",

@@ -99,8 +99,10 @@ def section_terms(section: ApprovalTerms | None, *, approvers: int, **more: Any)
 def contract_terms(contract: Contract) -> Terms:
     """Return a contract's terms; they also apply when only policy demands the approval."""
     known: dict[str, Any] = {"data_class": contract.security.data_classification}
-    if not contract.idempotency.supported:
-        known["then"] = Then.RESUBMIT  # without a key an agent could not ask for the outcome later
+    # Without a key an agent could not ask for the outcome later; and no worker can carry out what
+    # the client does.
+    if contract.by_client or not contract.idempotency.supported:
+        known["then"] = Then.RESUBMIT
     return section_terms(contract.approval, approvers=contract.approvers, **known)
 
 

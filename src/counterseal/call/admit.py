@@ -23,10 +23,10 @@ from counterseal.call.settle import write_outcome
 from counterseal.canonical import json_default
 from counterseal.codes import Code
 from counterseal.errors import StoreError
-from counterseal.gates.base import Decision, GateContext, deny
+from counterseal.gates.base import EMPTY, Decision, GateContext, deny
 from counterseal.gates.budget import can_ask, exhausted, rate_limited
 from counterseal.gates.parse import caller_ids
-from counterseal.ledger.entry import Entry, EntryStatus, Phase
+from counterseal.ledger.entry import CLIENT_WORKER, Entry, EntryStatus, Phase
 from counterseal.ledger.records import token_counts
 from counterseal.ledger.requests import (
     NEW_KEY,
@@ -50,7 +50,8 @@ async def admit(call: Call, services: CallServices) -> End | None:
         return DECIDE_AGAIN
     entry = None
     if call.ctx.resolved.keyed:
-        entry = _reservation(call, call.key or identify(call), services.worker)
+        worker = CLIENT_WORKER if call.contract.by_client else services.worker
+        entry = _reservation(call, call.key or identify(call), worker)
     request = _request(call, entry, services)
     since = services.leases.moment()
     if entry is None:
@@ -60,9 +61,14 @@ async def admit(call: Call, services: CallServices) -> End | None:
     if admission.refused is not None:
         return await _refused(call, admission, services)
     call.entry = admission.entry
-    if call.entry is not None:
+    if call.entry is not None and call.entry.worker != CLIENT_WORKER:
         services.leases.hold(call.entry, since)
     return None
+
+
+def seconds_for_client(call: Call) -> float:
+    """Return the time that the client has, from the call's arrival on, to report the outcome."""
+    return max(0.0, min(call.contract.runtime.timeout_ms / 1000, call.until - call.ctx.now))
 
 
 async def count_tokens(call: Call, services: CallServices) -> Decision | None:
@@ -96,7 +102,8 @@ def _request(call: Call, entry: Entry | None, services: CallServices) -> Admissi
         if ctx.principal.parents:
             body["parents"] = [*ctx.principal.parents]
         events.append(event(call, EventType.REQUESTED, "allow", body))
-        events.append(event(call, EventType.STARTED, "allow"))
+        handed = {"executed_by": "client"} if call.contract.by_client else EMPTY
+        events.append(event(call, EventType.STARTED, "allow", handed))
     return AdmissionRequest(
         tenant=call.tenant,
         run_id=ctx.run.run_id,
@@ -111,7 +118,7 @@ def _request(call: Call, entry: Entry | None, services: CallServices) -> Admissi
         events=events,
         reads=ctx.state_read,
         takes_over=NEW_KEY if ctx.memory is None else call.takes_over,
-        lease=services.leases.seconds,
+        lease=seconds_for_client(call) if call.contract.by_client else services.leases.seconds,
         resume=None if entry is None else _packed(call, services),
         captured=captured,
     )

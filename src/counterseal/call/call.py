@@ -119,6 +119,10 @@ class Call:
     """True if an attempt under this key may have taken effect without an answer."""
     retry_blocked: bool = False
     """True if the call was not retried because it might have been executed twice."""
+    reported: bool = False
+    """True if the client has carried the call out, and reports the outcome."""
+    settled: bool = False
+    """True once the outcome is written; it is not if another worker or report was faster."""
     reconciled: bool = False
     """True if the outcome was found out by asking the destination."""
     cancellation: BaseException | None = None

@@ -326,7 +326,7 @@ def refused_observation(
         decisions=tuple(call.decisions),
     )
     response = response_for(answer.response, decision)
-    return answer._replace(response=response, next_action=response.next_action)
+    return answer._replace(response=response, next_action=response.next_action, data=decision.data)
 
 
 async def count_refusal(

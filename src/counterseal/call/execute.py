@@ -8,11 +8,14 @@ the key.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from math import inf
 from random import random
 from time import perf_counter_ns
 from typing import Any, Final
+
+from pydantic_core import from_json, to_json
 
 from counterseal.audit import EventType
 from counterseal.call.call import NOT_BEGUN, Call, CallServices
@@ -32,6 +35,7 @@ from counterseal.gates.base import Decision, deny, hook_request, tool_context
 from counterseal.ledger.requests import AdmissionRequest, Charge
 from counterseal.observation import NOT_VERIFIED, FieldError, Observation, VerificationHint, answer
 from counterseal.observation import observe as observe_output
+from counterseal.observation.observe import summarise
 
 _NO_CODE: Final = Outcome(
     Code.DEPENDENCY_UNAVAILABLE, trace="this contract has no code here", began=False
@@ -65,7 +69,8 @@ async def execute(call: Call, services: CallServices) -> None:
     """
     contract, runner = call.contract, call.ctx.resolved.runner
     if runner is None:
-        call.outcome = _NO_CODE
+        # The client would carry it out, but has no time left for that.
+        call.outcome = NOT_BEGUN if contract.by_client else _NO_CODE
         return
     try:
         while not await _attempt(call, runner, services):
@@ -289,11 +294,23 @@ def observe(call: Call, services: CallServices) -> Observation:
 
 
 def _with_words(call: Call, observation: Observation, services: CallServices) -> Observation:
-    """Add what the tool said about its failure, as untrusted data."""
-    if not call.outcome.words:
+    """Add what the tool said about its failure, as untrusted data, redacted and bounded."""
+    outcome, said = call.outcome, dict[str, Any]()
+    if outcome.words:
+        said["said"] = outcome.words[:_MAX_WORDS]
+    fields: dict[str, Any] = {}
+    for name, value in outcome.error_fields.items():
+        with suppress(Exception):  # no JSON form: the failure must be settled, whatever it holds
+            fields[name] = from_json(to_json(value, inf_nan_mode="strings"))
+    if fields:
+        said["details"] = outcome.mask.data(fields)
+    if not said:
         return observation
-    words = {"said": call.outcome.words[:_MAX_WORDS]}
-    data, redactions = services.redactor.redact(words)
+    data, redactions = services.redactor.redact(said)
+    details = data.get("details", {})
+    size = len(to_json(details))
+    if size > _MAX_WORDS:
+        data["details"] = summarise(details, size, _MAX_WORDS, lambda one: one)
     return observation._replace(data=data, redactions=redactions, trust=Trust.UNTRUSTED)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from counterseal.audit import EventType
 from counterseal.call.call import Call, CallServices
@@ -21,7 +21,7 @@ from counterseal.execution.probes import ProbeError
 from counterseal.gates import semantics
 from counterseal.gates.base import Decision, Learned, TimedDecision, Verdict, deny
 from counterseal.ledger import entry as ledger
-from counterseal.ledger.entry import Answer, Entry, EntryStatus, Phase, adrift
+from counterseal.ledger.entry import CLIENT_WORKER, Answer, Entry, EntryStatus, Phase, adrift
 from counterseal.ledger.records import HeldStatus
 from counterseal.ledger.requests import Memory, SettlementRequest
 from counterseal.observation import Observation
@@ -118,6 +118,14 @@ def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
     if entry.phase is Phase.ESCALATED or adrift(entry):
         reason = "It is not known whether an earlier call with this key took effect."
         return deny("ledger", code, reason, rule=_UNKNOWN, next_action="escalate")
+    if entry.worker == CLIENT_WORKER:
+        reason = (
+            "The client carries out a call with the same key, and has not reported its outcome."
+            " Do not carry it out again. Report what came of it, or wait for the report."
+        )
+        place = {"call_id": entry.call_id, "fence": entry.fence}
+        more: dict[str, Any] = {"next_action": "report_outcome", "data": place}
+        return deny("ledger", code, reason, rule=_IN_PROGRESS, retry_after=_RETRY_AFTER, **more)
     reason = "A call with the same key is under way. Wait for it."
     return deny("ledger", code, reason, rule=_IN_PROGRESS, retry_after=_RETRY_AFTER)
 

@@ -36,6 +36,13 @@ def contract_for(registry: Registry, entry: Entry, resume: Resume) -> RegistryRe
     return record if record.contract.hash == resume.contract_hash else None
 
 
+async def run_of(services: CallServices, entry: Entry) -> RunRecord:
+    """Return the run of a call. For a run that is gone, a record that is not stored."""
+    run = await services.store.find_run(entry.tenant, entry.run_id)
+    now = services.clock()
+    return run or RunRecord(tenant=entry.tenant, run_id=entry.run_id, started_at=now)
+
+
 def resumed_call(
     entry: Entry, resume: Resume, run: RunRecord, record: RegistryRecord, services: CallServices
 ) -> Call:

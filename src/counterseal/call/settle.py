@@ -40,7 +40,7 @@ from counterseal.contract.model import Contract, KeepReads, OnUnknown
 from counterseal.contract.tool_context import state_updates
 from counterseal.errors import StoreError
 from counterseal.gates.base import EMPTY, deny
-from counterseal.ledger.entry import Entry, EntryStatus, Phase
+from counterseal.ledger.entry import CLIENT_WORKER, Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, DueKind
 from counterseal.ledger.requests import SettlementRequest
 from counterseal.ledger.rows import VaultRow
@@ -161,7 +161,7 @@ def _request(
         return None
     entry = call.entry
     if entry is not None:
-        entry = _settled_entry(call, entry, before_counting, observation.raw, services)
+        entry = settled_entry(call, entry, before_counting, observation.raw, services)
     follow_up = {"gives_back": unused} if entry is None else _follow_up(call, entry, services)
     return SettlementRequest(
         tenant=call.tenant,
@@ -173,6 +173,7 @@ def _request(
         events=(ending,),
         mended=mended,
         untrusted=observation.trust is Trust.UNTRUSTED,
+        held_by=CLIENT_WORKER if call.reported else None,
         **follow_up,
     )
 
@@ -201,6 +202,7 @@ async def _settle(call: Call, request: SettlementRequest, services: CallServices
         settled = await services.tasks.shielded(work)
     if any(delay <= 0 for delay, _ in request.due):
         services.due.set()
+    call.settled = settled
     if not settled:
         # Another worker has settled it by now; what happened here is recorded all the same.
         services.store.note(ending._replace(body={**ending.body, "settled": False}))
@@ -306,13 +308,15 @@ def _ending_body(
         body["attempts"] = attempts
     if ctx.approval_id is not None:
         body["approval_id"] = ctx.approval_id
+    if call.reported:
+        body["reported_by"] = "client"
     return {**body, **facts, "latency_ms": answer.latency_ms}
 
 
 # --- the ledger entry -----------------------------------------------------------------------------
 
 
-def _settled_entry(
+def settled_entry(
     call: Call, entry: Entry, observation: Observation, raw: str | None, services: CallServices
 ) -> Entry:
     """Return the entry with the outcome. `raw` is where the whole output is kept."""

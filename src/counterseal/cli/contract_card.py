@@ -194,6 +194,7 @@ def _limits(contract: Contract) -> list[tuple[str, str]]:
         ("Data", security.data_classification.value),
         ("Network", f"{security.egress_policy.value}{hosts}"),
         ("Secrets", "" if not contract.secrets else security.secrets_boundary.value),
+        ("Carried out", "by the client, which reports the outcome" if contract.by_client else ""),
         ("Isolation", f"{isolation}{f', {contract.memory_mb} MB' if apart else ''}"),
         ("Timeout", _seconds(runtime.timeout_ms / 1000)),
         ("Retries", f"up to {runtime.max_retries}" if runtime.max_retries else "none"),

@@ -37,6 +37,7 @@ from counterseal.contract.model import (
     Envelope,
     ErrorContract,
     Example,
+    ExecutedBy,
     Idempotency,
     Identity,
     Isolation,
@@ -117,6 +118,7 @@ class ToolOptions(TypedDict, total=False):
     state_effects: Sequence[StateEffect | Mapping[str, Any]]
     secrets: Sequence[str]
     state_reads: Sequence[StateRead | Mapping[str, Any]]
+    executed_by: ExecutedBy | str
     isolation: Isolation | str
     memory_mb: int
     runs_code: bool
@@ -382,13 +384,23 @@ def _output(name: str, result: Any) -> Any:
     if success:
         return output
     # The message is for the caller, the rest is not.
-    details = error if isinstance(error, Mapping) else {"message": error}
-    message = details.get("message")
-    names = tuple(value for key in _NAMES if isinstance(value := details.get(key), str) and value)
-    words = message if isinstance(message, str) else ""
-    failure = SpokenError(name, words, names) if words or names else ToolFailedError(name)
+    spoken = reported_failure(name, error)
+    failure = spoken if spoken.words or spoken.reported else ToolFailedError(name)
     failure.details = error
     raise failure
+
+
+def reported_failure(tool: str, error: Any, *, open_fields: bool = False) -> SpokenError:
+    """Return the failure that a `success / output / error` result reports.
+
+    `open_fields`: the caller may read every field of the error, not only its message.
+    """
+    details = error if isinstance(error, Mapping) else {"message": error}
+    message = details.get("message")
+    words = message if isinstance(message, str) else ""
+    names = tuple(value for key in _NAMES if isinstance(value := details.get(key), str) and value)
+    fields = {str(key): value for key, value in details.items() if key != "message"}
+    return SpokenError(tool, words, names, fields if open_fields else None)
 
 
 _RESULT = frozenset({"success", "output", "error"})

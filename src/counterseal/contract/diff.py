@@ -174,9 +174,9 @@ _FIELDS: dict[Compatibility, str] = {
     _GOVERNANCE: "identity.owner runtime.sandbox_isolated security.required_scopes "
     "security.tenant_scoped security.secrets_boundary security.data_classification "
     "security.egress_policy transactional.compensation_tool risk_justification consequence trust "
-    "keep_reads keep_arguments_days residency secrets isolation runs_code egress http mcp redact "
-    "tenant_argument resource external_ref version_from version_argument probe preview read_back "
-    "on_unknown not_done_errors spends money repeatable expected compensation",
+    "keep_reads keep_arguments_days residency secrets executed_by isolation runs_code egress http "
+    "mcp redact tenant_argument resource external_ref version_from version_argument probe preview "
+    "read_back on_unknown not_done_errors spends money repeatable expected compensation",
     # The business key decides which calls are the same action: a retry across versions could run
     # twice.
     _BREAKING: "identity.name business_key",

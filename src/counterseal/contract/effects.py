@@ -179,15 +179,18 @@ def derive(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _defaults(given: dict[str, Any], effect: EffectRow, risk_class: RiskClass) -> dict[str, Any]:
     risk = RISKS[risk_class]
-    key = effect.mutates or risk.key
+    by_client = given.get("executed_by") == "client"
+    key = effect.mutates or risk.key or by_client  # a report needs an entry to settle
     compensation = _inside(given, "transactional", "compensation_tool")
     sandboxed = given.get("isolation") == "sandbox"
     reads = not effect.mutates and risk_class is RiskClass.READ_ONLY
-    retried = reads or given.get("on_unknown") == "retry_same_key"
-    approvers, approval = _approval(given, risk, keyed=key)
+    retried = (reads and not by_client) or given.get("on_unknown") == "retry_same_key"
+    approvers, approval = _approval(given, risk, executable=key and not by_client)
     return {
         "exposed": effect.exposed,
-        "trust": effect.trust,
+        "trust": Trust.UNTRUSTED if by_client else effect.trust,
+        # A second read by the client is another one, not the outcome of the first.
+        "repeatable": by_client and not effect.mutates,
         "approvers": approvers,
         **approval,
         "isolation": "sandbox" if _inside(given, "runtime", "sandbox_isolated") is True else "auto",
@@ -204,8 +207,11 @@ def _defaults(given: dict[str, Any], effect: EffectRow, risk_class: RiskClass) -
             # A contract that says how many approve, or how, wants its calls approved.
             or (approvers > 0 and not given.keys().isdisjoint(("approval", "approvers"))),
             "semantics": "compensable_write" if compensation else effect.semantics,
-            # A contract that declares an expected state wants it checked.
-            "post_action_verification_required": risk.verification or "expected" in given,
+            # A contract that declares an expected state wants it checked, and what a client
+            # reports of a change is not taken for granted.
+            "post_action_verification_required": risk.verification
+            or "expected" in given
+            or (by_client and effect.mutates),
         },
         "idempotency": {
             "supported": key,
@@ -225,7 +231,7 @@ def _defaults(given: dict[str, Any], effect: EffectRow, risk_class: RiskClass) -
 
 
 def _approval(
-    given: dict[str, Any], risk: RiskRow, *, keyed: bool
+    given: dict[str, Any], risk: RiskRow, *, executable: bool
 ) -> tuple[int, dict[str, dict[str, Any]]]:
     """Return how many people approve a call, and the terms if an approval is possible at all."""
     chosen = _inside(given, "approval", "pattern")
@@ -242,8 +248,9 @@ def _approval(
     terms = {
         "pattern": pattern,
         "expires_seconds": row.expires_after,
-        # Without a key an agent could not ask for the outcome later.
-        "then": row.then if keyed else Then.RESUBMIT,
+        # Without a key an agent could not ask for the outcome later; and what the client carries
+        # out, no worker can.
+        "then": row.then if executable else Then.RESUBMIT,
         "justification_required": row.justification,
     }
     return approvers, {"approval": terms}

@@ -110,6 +110,13 @@ class Isolation(StrEnum):
     SANDBOX = "sandbox"
 
 
+class ExecutedBy(StrEnum):
+    """Who carries a tool out: this product's workers, or the client that proposed the call."""
+
+    SERVER = "server"
+    CLIENT = "client"
+
+
 class KeepReads(StrEnum):
     """Which reads keep a copy of what the model saw: none, those with redactions, or all.
 
@@ -328,6 +335,8 @@ class Contract(Envelope):
     state_reads: tuple[StateRead, ...] = ()
     state_effects: tuple[StateEffect, ...] = ()
 
+    executed_by: ExecutedBy = ExecutedBy.SERVER
+    """`client`: an admitted call is handed to the client, which reports the outcome in time."""
     isolation: Isolation = Isolation.AUTO
     memory_mb: Whole = Field(default=1024, ge=32)
     """Memory limit of a tool that runs in its own process or sandbox."""
@@ -427,6 +436,11 @@ class Contract(Envelope):
         """Whether a call changes anything. A contract without an effect counts as changing."""
         return self.effect is None or EFFECTS[self.effect].mutates
 
+    @property
+    def by_client(self) -> bool:
+        """Whether the client carries calls out, and reports their outcomes."""
+        return self.executed_by is ExecutedBy.CLIENT
+
     def violations(
         self,
         call: ProposedCall | Mapping[str, Any],
@@ -488,6 +502,7 @@ LATER_FIELDS: Final = (
     "spends",
     "money",
     "cost",
+    "executed_by",
 )
 """Fields that came after the first release. They are left out of the hash while they have their
 default, so that contracts keep their hashes, and requests for approval made before stay valid."""

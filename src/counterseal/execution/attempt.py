@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from counterseal.clocks import boottime
@@ -85,6 +86,8 @@ class Outcome(NamedTuple):
     """The tool, if it still runs after the call was given up."""
     words: str = ""
     """The tool's own message about its failure, for the caller. Untrusted text."""
+    error_fields: Mapping[str, Any] = MappingProxyType({})
+    """Further fields of the tool's error, for the caller. Untrusted."""
     mask: Mask = NO_MASK
     """Masks the secrets of this attempt."""
 

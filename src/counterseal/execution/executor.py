@@ -328,6 +328,7 @@ class Runner:
         # The part of the error's message that the caller may read.
         public_text = error.words if isinstance(error, SpokenError) else ""
         words = mask.text(str(error) if isinstance(error, RefusedError) else public_text)
+        fields = error.fields if isinstance(error, SpokenError) else {}
         code, not_done = judge(fault, words, self.contract)
         return Outcome(
             code,
@@ -337,6 +338,7 @@ class Runner:
             began=not (reports_not_sent(fault) or (self.is_request and http.never_left(fault))),
             misfit=misfit,
             words=words,
+            error_fields=fields,
             mask=mask,
         )
 

@@ -61,7 +61,8 @@ def compile_record(
     effect = contract.effect or Effect.IRREVERSIBLE
     mutates = contract.mutates
     # The contract may ask for audit, and can't refuse it where its risk class demands it.
-    announced = mutates or contract.observability.audit_required or RISKS[record.risk].audit
+    audited = contract.observability.audit_required or RISKS[record.risk].audit
+    announced = mutates or audited or contract.by_client
     keeps = keep_reads if contract.keep_reads is None else contract.keep_reads
     leaves = announced or contract.version_from or contract.state_effects
     facts = contract_facts(contract, record.risk)
@@ -99,6 +100,8 @@ def _event_facts(contract: Contract, *, announced: bool) -> dict[str, Any]:
 
 def _runner(record: RegistryRecord, executor: Executor) -> Runner | None:
     contract, tool = record.contract, record.tool
+    if contract.by_client:
+        return None  # the function is only its signature
     if tool is None and contract.http is not None:
         tool = http_tool(contract)
     return None if tool is None else executor.runner(contract, tool)

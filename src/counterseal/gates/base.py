@@ -67,6 +67,8 @@ class Decision(NamedTuple):
     voids: bool = False
     """True if the approval that was found is no longer valid, and must be voided."""
     warnings: tuple[str, ...] = ()
+    data: Mapping[str, Any] | None = None
+    """What the caller needs to go on, as the observation's data."""
 
     @property
     def plain(self) -> bool:

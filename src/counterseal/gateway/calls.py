@@ -27,6 +27,7 @@ from mcp.shared.exceptions import MCPError
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan
 from opentelemetry.util.types import AttributeValue
 
+from counterseal.call.handover import CARRY_OUT
 from counterseal.canonical import thaw
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.model import Contract
@@ -430,6 +431,8 @@ def _facts(observation: Observation, approval: Mapping[str, Any] | None) -> dict
         "code": observation.code.value,
         "replayed": observation.idempotency_hit,
     }
+    if observation.next_action == CARRY_OUT:
+        facts["handed_over"] = thaw(observation.data)
     if observation.caller_call_id is not None:
         facts["caller_call_id"] = observation.caller_call_id
     if observation.ok:

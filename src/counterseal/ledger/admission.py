@@ -191,7 +191,8 @@ def need_settlement(keys: RowKeys, request: SettlementRequest) -> None:
 def settle(rows: Rows, request: SettlementRequest, events: Sequence[Columns]) -> bool:
     """Write an outcome. Returns False, and changes nothing, for an older fence number.
 
-    That is so when another worker holds the entry by now, or has settled it.
+    That is so when another worker holds the entry by now, or has settled it; also if the entry is
+    not held by `held_by`.
     """
     if request.entry is not None and not _release(rows, request, request.entry):
         return False
@@ -213,6 +214,8 @@ def _release(rows: Rows, request: SettlementRequest, entry: Entry) -> bool:
     where = (request.tenant, entry.key)
     row = rows.entries.get(where)
     if row is None or not _is_current(row, entry.fence):
+        return False
+    if request.held_by is not None and row.entry.worker != request.held_by:
         return False
     if entry.worker is not None or entry.lapsed:
         entry = entry._replace(worker=None, lapsed=False)

@@ -13,6 +13,8 @@ from counterseal.canonical import canonical
 from counterseal.contract.model import Contract
 from counterseal.proposal import Principal, Proposal, System
 
+CLIENT_WORKER: Final = "client"
+"""The worker of an entry that was handed to the client. Workers' names have other forms."""
 _RUN: Final = "run:"
 """How a derived key begins; a caller's own key never does."""
 _DIGITS: Final = 11

@@ -162,6 +162,8 @@ class SettlementRequest(NamedTuple):
     """An approval that was spent on a call that did not happen, and is usable again."""
     due: Sequence[tuple[float, Due]] = ()
     """Work to be done later, each with the seconds until then."""
+    held_by: str | None = None
+    """The worker that must hold the entry, or nothing changes; None: the fence number suffices."""
 
 
 class Ballot(NamedTuple):

@@ -36,6 +36,9 @@ _SENTENCES = {
 }
 """True for every call with the code. What is true for some of them only is in their reasons."""
 _ENDINGS = {
+    (Code.IDEMPOTENCY_CONFLICT, "handed-over"): (
+        "The call is admitted. The client carries it out and reports the outcome."
+    ),
     (Code.CONFIRMATION_MISSING, "rejected"): (
         "A person has rejected this call. Nothing was executed."
     ),

@@ -18,7 +18,7 @@ from counterseal.call.events import caller_of, event
 from counterseal.call.execute import read_back
 from counterseal.call.hold import held_call
 from counterseal.call.recall import compensation_key
-from counterseal.call.resume import contract_for, probe_target, resumed_call
+from counterseal.call.resume import contract_for, probe_target, resumed_call, run_of
 from counterseal.call.settle import open_text, pause_after
 from counterseal.canonical import at
 from counterseal.codes import Code, Path
@@ -34,7 +34,6 @@ from counterseal.observation import Observation, refusal
 from counterseal.observation.observation import from_stored, stored
 from counterseal.operations.attention import COMPENSATION_AGENT
 from counterseal.proposal import Proposal, System
-from counterseal.reconcile.unknown import run_of
 from counterseal.registry import Refusal, RegistryRecord
 from counterseal.runtime import Runtime
 

@@ -19,6 +19,7 @@ from counterseal.call.resume import (
     contract_for,
     execute_again,
     resumed_call,
+    run_of,
     settle_as_executed,
     settle_as_not_executed,
 )
@@ -27,7 +28,6 @@ from counterseal.contract.model import OnUnknown
 from counterseal.errors import CountersealError
 from counterseal.execution.probes import ProbeError
 from counterseal.ledger.entry import Entry, Phase
-from counterseal.ledger.records import RunRecord
 from counterseal.ledger.requests import SettlementRequest, StoredEntry
 from counterseal.registry import RegistryRecord
 from counterseal.runtime import Runtime
@@ -151,10 +151,3 @@ async def _leave(
         again_after=again_after,
     )
     await runtime.store.settle(request)
-
-
-async def run_of(runtime: Runtime, entry: Entry) -> RunRecord:
-    """Return the run of a call. For a run that is gone, a record that is not stored."""
-    run = await runtime.store.find_run(entry.tenant, entry.run_id)
-    now = runtime.clock()
-    return run or RunRecord(tenant=entry.tenant, run_id=entry.run_id, started_at=now)

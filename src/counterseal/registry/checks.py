@@ -77,6 +77,14 @@ def contract_problems(candidate: Candidate, *, strict: bool = False) -> list[Pro
             fix="Add a parameter of type Context, and send its `key` to the destination.",
         )
         problems.append(problem)
+    if contract.by_client and tool is not None and tool.injected:
+        problem = Problem(
+            rule="client-injected",
+            pointer="/executed_by",
+            message=f"the client carries it out, so {', '.join(tool.injected)} can't be injected",
+            fix="Remove these parameters: the client gets the arguments and the key.",
+        )
+        problems.append(problem)
     return [_placed(problem, candidate) for problem in problems]
 
 
@@ -118,6 +126,9 @@ class ToolReference:
             fix = "Register it together with this tool."
             yield self._problem("unknown", "is not registered", fix)
             return
+        if any(one.contract.by_client for one in targets):
+            fix = "Name a tool that is executed here."
+            yield self._problem("by-client", "is carried out by the client", fix)
         unfit = next((one for one in targets if one.mutates != self.undoes), None)
         if unfit is None:
             for target in targets if self.undoes else ():

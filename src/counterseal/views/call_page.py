@@ -95,6 +95,8 @@ class AttemptRow(RowModel):
     number: int
     at: Moment
     code: str | None = Field(description="Null while it is in progress.")
+    executed_by: str = Field(description="server, or client: then it was handed over.")
+    reported_by: str | None = Field(description="client: the code is that of its report.")
 
 
 class LedgerRow(RowModel):
@@ -476,8 +478,10 @@ def _attempts(events: Events, row: CallRow) -> list[AttemptRow]:
     times = [started[0] if started else row.at, *(at for at, _ in retries)]
     codes = [_text(event.body.get("code")) for _, event in retries]
     codes.append(row.code if executed else None)
+    facts = {name: value for _, event in recorded for name, value in event.body.items()}
+    by = _text(facts.get("executed_by")) or "server", _text(facts.get("reported_by"))
     return [
-        AttemptRow(number=number, at=at, code=code)
+        AttemptRow(number=number, at=at, code=code, executed_by=by[0], reported_by=by[1])
         for number, (at, code) in enumerate(zip(times, codes, strict=True), 1)
     ]
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import to_json
 from starlette.datastructures import QueryParams
 
+from counterseal.call.handover import ReportError
 from counterseal.canonical import pointer
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
 from counterseal.operations.approver import ApprovalError
@@ -74,6 +75,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "ambiguous-id": ProblemKind(409, "Several calls have this id", "repair_request"),
     "conflict": ProblemKind(409, "The object has changed since it was read", "look_again"),
     "already-decided": ProblemKind(409, "Already decided", "stop"),
+    "already-settled": ProblemKind(409, "The outcome of this call is settled", "stop"),
     "tool-stopped": ProblemKind(409, "The tool is stopped", "escalate"),
     "cannot-be-shown": ProblemKind(409, "This request can't be decided here", "escalate"),
     "too-large": ProblemKind(413, "The body is too large", "repair_request"),
@@ -249,6 +251,15 @@ _VOTES: Final = {
 """Problem and field of the body for each reason why a vote is refused."""
 
 
+_REPORTS: Final = {
+    "unknown": "not-found",
+    "late": "already-settled",
+    "reported": "already-settled",
+    "elsewhere": "unavailable",
+}
+"""Problem for each reason why a report is refused."""
+
+
 _CODES: Final = (
     (NotFoundError, "not-found"),
     (NotKeptError, "not-found"),
@@ -272,6 +283,8 @@ def problem_of(error: Exception) -> RequestProblemError | None:
             vote, param = _VOTES.get(error.why, ("conflict", None))
             where: Where | None = None if param is None else "body"
             return RequestProblemError(vote, str(error), param=param, where=where, why=error.why)
+        case ReportError():
+            return RequestProblemError(_REPORTS[error.why], str(error))
         case AmbiguousCallError():
             rows = [
                 CallChoiceRow(**{**choice._asdict(), "at": utc(choice.at)})

@@ -25,9 +25,10 @@ BODIES = {
     "kill": {"tool": "add", "reason": "x"},
     "preview_kill": {"tool": "add"},
     "act_on_concern": {"reason": "x"},
+    "report_outcome": {"fence": 1},
     "verify": {},
 }
-_OTHERS = {"submit_call", "decide", "verify"}
+_OTHERS = {"submit_call", "report_outcome", "decide", "verify"}
 ROLES = {
     "approver": {"decide"},
     "operator": BODIES.keys() - _OTHERS,
@@ -88,7 +89,7 @@ async def test_an_agents_credential_opens_no_door_of_peoples(api, document):
 async def test_no_persons_credential_makes_a_call(api, document):
     people_may = {op["operationId"] for *_, op in operations(document) if takes(op, "person")}
     all_of_them = {op["operationId"] for *_, op in operations(document)}
-    assert all_of_them - people_may == {"submit_call"}
+    assert all_of_them - people_may == {"submit_call", "report_outcome"}
 
 
 async def test_operation_that_needs_a_role_names_it_to_a_viewer(api, document):

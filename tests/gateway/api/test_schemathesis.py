@@ -97,7 +97,7 @@ BEYOND_SCHEMAS = {
     "justification-required",
 }
 """Codes for rules that no schema can tell; a valid request may well be refused with them."""
-BEYOND = {"find_observation": "invalid-request", "search_calls": "invalid-request"}
+BEYOND = dict.fromkeys(("find_observation", "search_calls", "report_outcome"), "invalid-request")
 """Operations with parameters that exclude one another."""
 
 

@@ -368,6 +368,17 @@ BREACHES = {
             ("transactional/post_action_verification_required", True),
         ),
     ],
+    "client-unverified": [
+        changed(("executed_by", "client"), ("probe", None), ("expected", None)),
+        changed(
+            ("executed_by", "client"), ("transactional/post_action_verification_required", False)
+        ),
+    ],
+    "client-executed": [
+        changed(("executed_by", "client"), ("isolation", "thread")),
+        changed(("executed_by", "client"), ("trust", "trusted")),
+        changed(("executed_by", "client"), ("approval", {"then": "execute"})),
+    ],
     "compensation-unused": [
         changed(("compensation", {"notice_id": "{output.notice_id}"})),
         changed(("compensation", {})),

@@ -9,7 +9,7 @@ from inspect import signature
 from counterseal.canonical import steps
 from counterseal.codes import FAILURES
 from counterseal.contract.approval_terms import Then, term_faults
-from counterseal.contract.effects import EFFECTS, RISKS, RiskClass, Semantics
+from counterseal.contract.effects import EFFECTS, RISKS, RiskClass, Semantics, Trust
 from counterseal.contract.lint.rule import Breach, rule
 from counterseal.contract.model import Contract, CostUnit, Isolation, OnUnknown
 from counterseal.contract.money import CURRENCY
@@ -301,6 +301,72 @@ def verification_blind(contract: Contract) -> Iterator[Breach]:
     if required and contract.probe is None and contract.read_back is None:
         fault = "nothing verifies calls: no probe, no read_back"
         yield Breach("/probe", fault, "Declare a probe and the `expected` state, or a read_back.")
+
+
+LONGEST_HANDOVER = 3600
+"""Seconds that a client may have for a call: the longest lease of a ledger entry."""
+
+
+@rule("client-unverified", "changes that a client carries out are verified")
+def client_unverified(contract: Contract) -> Iterator[Breach]:
+    if not contract.by_client or not contract.mutates:
+        return
+    if not contract.transactional.post_action_verification_required:
+        fault = "the client carries out this change, but verification is off"
+        place = "/transactional/post_action_verification_required"
+        yield Breach(place, fault, "Remove the setting.")
+    if contract.probe is None and contract.read_back is None:
+        fault = "the client carries out this change, and nothing verifies what it reports"
+        fix = "Declare a read_back, or a probe with the `expected` state."
+        yield Breach("/read_back", fault, fix)
+
+
+@rule("client-executed", "fields fit a tool that the client carries out")
+def client_executed(contract: Contract) -> Iterator[Breach]:
+    if not contract.by_client:
+        return
+    runtime, terms, remove = contract.runtime, contract.approval, "Remove it."
+    unfit = [
+        *(
+            (f"/{name}", bool(getattr(contract, name)), f"{name} would be used by no one", remove)
+            for name in ("http", "mcp", "secrets", "egress", "runs_code")
+        ),
+        (
+            "/isolation",
+            contract.isolation is not Isolation.AUTO,
+            f"isolation is {contract.isolation}",
+            remove,
+        ),
+        ("/trust", contract.trust is Trust.TRUSTED, "its report is not trusted", remove),
+        (
+            "/on_unknown",
+            contract.on_unknown is OnUnknown.RETRY_SAME_KEY,
+            "no worker can try it again",
+            "Declare a read_back, or set it to escalate.",
+        ),
+        ("/runtime/max_retries", bool(runtime.max_retries), "no worker can retry it", remove),
+        (
+            "/runtime/timeout_ms",
+            runtime.timeout_ms > LONGEST_HANDOVER * 1000,
+            f"it has {runtime.timeout_ms} ms to report",
+            f"Set it to {LONGEST_HANDOVER * 1000} at most.",
+        ),
+        (
+            "/approval/then",
+            terms is not None and terms.then is Then.EXECUTE,
+            "no worker can execute it after an approval",
+            "Set it to resubmit.",
+        ),
+        (
+            "/idempotency/required",
+            not contract.idempotency.required,
+            "its report needs a ledger entry",
+            remove,
+        ),
+    ]
+    for place, is_unfit, fault, fix in unfit:
+        if is_unfit:
+            yield Breach(place, f"the client carries it out: {fault}", fix)
 
 
 @rule("compensation-unused", "compensation arguments belong to a compensation tool")

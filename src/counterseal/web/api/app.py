@@ -75,6 +75,7 @@ def api_app(
     state = ApiState(
         view_for=view_for,
         catalogue=Catalogue(runtime),
+        report_outcome=runtime.report_outcome,
         # Without a session or vault key in the ring, cursors are good in this process only.
         cursor_key=derived_key(runtime.keys, "api cursors") or os.urandom(32),
         public=url,
@@ -147,8 +148,10 @@ def _allowed_methods(routes: Sequence[Route], path: str) -> str:
     """Return the methods of a path, for the `Allow` header; empty: it is unknown."""
     matching = [route for route in routes if route.path_regex.match(path)]
     exact = [route for route in matching if route.path == path]
+    longest = max((len(route.path) for route in matching), default=0)
     methods: set[str] = set()
-    for route in exact or matching:  # a fixed path wins over one with an id
+    # A fixed path wins over one with an id, and one with a fixed end over one with an id alone.
+    for route in exact or [one for one in matching if len(one.path) == longest]:
         methods |= route.methods or set()
     if not methods:
         return ""

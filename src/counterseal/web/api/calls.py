@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Query
+from pydantic import ConfigDict, Field, StrictBool, model_validator
 from pydantic_core import to_json
 from starlette.responses import Response
 
 from counterseal.canonical import json_default
 from counterseal.codes import Code
 from counterseal.views.audit_log import EventRow
-from counterseal.views.base import Items, NotFoundError, Page
-from counterseal.views.call_page import ArgumentsRow, CallPage, CallRow, KeptObservation
+from counterseal.views.base import Items, JsonObject, JsonValue, NotFoundError, Page
+from counterseal.views.call_page import (
+    ArgumentsRow,
+    CallPage,
+    CallRow,
+    KeptObservation,
+    ObservationRow,
+)
 from counterseal.views.calls import BudgetRow, CallSearch, RunPage, RunRow
 from counterseal.views.metrics import METRICS
 from counterseal.web.api.dependencies import (
@@ -30,7 +37,7 @@ from counterseal.web.api.dependencies import (
     sign_cursor,
 )
 from counterseal.web.api.submit import observation_json
-from counterseal.web.problems import RequestProblemError
+from counterseal.web.problems import WHOLE, RequestBody, RequestProblemError
 
 router = APIRouter()
 
@@ -107,6 +114,49 @@ async def call_events(view: ForPeople, call_id: str) -> Items[EventRow]:
 async def show_arguments(view: ForPeople, call_id: str) -> ArgumentsRow:
     """Show what was proposed in a call. Requires the role operator, and is put on record."""
     return await view.calls.arguments(call_id)
+
+
+class OutcomeBody(RequestBody):
+    """What became of a call that the client carried out: an output, or an error."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"fence": 1, "output": {"window_id": "w_7"}}]}
+    )
+
+    fence: Annotated[int, Field(strict=True, ge=1, le=2**53 - 1), WHOLE] = Field(
+        description="The number that came with the call."
+    )
+    output: JsonValue = Field(None, description="What the tool returned; the contract's form.")
+    error: JsonObject | str | None = Field(
+        None, description="Why it failed: a text, or an object with `message` and `code`."
+    )
+    not_done: StrictBool = Field(
+        default=False, description="The client did nothing, so the call may be made again."
+    )
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        if self.output is not None and (self.error is not None or self.not_done):
+            raise ValueError("a call that failed, or was not carried out, has no output")
+        return self
+
+
+@router.post("/v1/calls/{call_id:path}/outcome", tags=["calls"], response_model=ObservationRow)
+async def report_outcome(
+    caller: Caller, context: Context, call_id: str, body: OutcomeBody
+) -> Response:
+    """Report what became of a call that was handed to the client. Answers with its observation.
+
+    Only the agent that made the call can report it, once; the same report is answered the same.
+    """
+    if caller.principal is None:
+        detail = "Only the agent that made a call reports its outcome."
+        raise RequestProblemError("agents-only", detail)
+    state = context.state
+    seen = await state.report_outcome(call_id, caller.principal, **dict(body))
+    shown = observation_json(seen.record(()), seen.for_model(), state.public)
+    content = to_json(shown, inf_nan_mode="null", fallback=json_default)
+    return Response(content, media_type="application/json")
 
 
 @router.get("/v1/calls/{call_id:path}", tags=["calls"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from random import getrandbits
@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from counterseal.accounts import People, Person, Role, Session, check_csrf
 from counterseal.errors import StoreError
 from counterseal.gateway.catalogue import Catalogue
+from counterseal.observation import Observation
 from counterseal.operations.auditor import Owner
 from counterseal.proposal import Principal
 from counterseal.registry.identities import PERSON_MARK
@@ -57,6 +58,8 @@ class ApiState:
 
     view_for: Callable[[Person], TenantView]
     catalogue: Catalogue
+    report_outcome: Callable[..., Awaitable[Observation]]
+    """Settles a call that its client has carried out."""
     cursor_key: bytes
     """Signs positions in lists."""
     public: str

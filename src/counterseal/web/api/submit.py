@@ -5,7 +5,8 @@ one that is derived from the run and the arguments. Only a tool whose same call 
 needs a key for each; a request without one is refused before anything is done.
 
 A refused call is a problem that carries the observation. A call that needs approval is accepted
-with 202, and the response says where its approval is.
+with 202, and the response says where its approval is; likewise a call that the client carries out,
+and where it reports the outcome.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
+from counterseal.call.handover import CARRY_OUT
 from counterseal.canonical import json_default
 from counterseal.codes import Code
 from counterseal.gateway.calls import RunningCalls, awaits_approval
@@ -170,6 +172,8 @@ class Submissions:
         status, media = observation.response.status, "application/json"
         if awaits_approval(observation):
             status, headers["Location"] = 202, f"/v1/approvals/{observation.approval_id}"
+        elif observation.next_action == CARRY_OUT:
+            status, headers["Location"] = 202, f"{CALLS}/{observation.call_id}/outcome"
         shown = observation_json(observation.record(()), observation.for_model(), self._public)
         if observation.ok or status == 202:
             body = to_json(shown, inf_nan_mode="null", fallback=json_default)

@@ -125,6 +125,7 @@ _NOT_HERE: Final = {
     "version": "it is the number of accepted definitions of the tool",
     "secrets": "the upstream's credentials are set where it is configured",
     "egress": "the upstream connects, not this process",
+    "executed_by": "the upstream runs it, not the client",
     "isolation": "the upstream runs it, not this process",
     "memory_mb": "the upstream runs it, not this process",
     "runs_code": "the upstream runs it, not this process",

@@ -1,0 +1,191 @@
+"""Calls that the client carries out: handed over after admission, settled with its report.
+
+Gates, approval and ledger are those of any call. In the place of an execution, the caller gets the
+effective arguments, and later reports the outcome. Until its deadline the entry belongs to the
+client; after that it is unknown, like that of a worker that is gone. A report is untrusted output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from time import perf_counter_ns
+from typing import Any, Final, NamedTuple
+
+from counterseal.call.admit import Resume, seconds_for_client, unpack
+from counterseal.call.call import Call, CallServices
+from counterseal.call.events import refused_observation
+from counterseal.call.execute import observe
+from counterseal.call.resume import contract_for, resumed_call, run_of
+from counterseal.call.settle import settle, settled_entry
+from counterseal.canonical import thaw
+from counterseal.codes import Code
+from counterseal.contract.declare import reported_failure
+from counterseal.contract.model import Contract
+from counterseal.errors import CountersealError, NotSentError, StoreError
+from counterseal.execution.attempt import Outcome
+from counterseal.execution.failures import code_of, describe, judge
+from counterseal.gates.base import deny
+from counterseal.gates.parse import is_id
+from counterseal.ledger.entry import CLIENT_WORKER, Entry, destination_key
+from counterseal.ledger.requests import StoredEntry
+from counterseal.observation import FieldError, Observation
+from counterseal.observation.observation import from_stored
+from counterseal.proposal import Principal
+from counterseal.vault import VaultError
+
+HANDED_OVER: Final = "handed-over"
+CARRY_OUT: Final = "carry_out_and_report"
+"""The next action of a call that was handed over."""
+_REASON: Final = (
+    "Carry it out once, with these arguments and before the deadline. Then report the outcome."
+)
+
+
+class ReportError(CountersealError):
+    """A report is refused. `why` is one word for programs: unknown, late, reported, elsewhere."""
+
+    def __init__(self, why: str, message: str) -> None:
+        super().__init__(message)
+        self.why = why
+
+
+class Report(NamedTuple):
+    """What a client says about a call: its output, or an error; or that it did nothing."""
+
+    call_id: str
+    fence: int
+    output: Any = None
+    error: Mapping[str, Any] | str | None = None
+    not_done: bool = False
+
+
+def hand_over(call: Call) -> Observation | None:
+    """Return what the client needs to carry a call out; None if it is not the client's."""
+    entry, seconds = call.entry, seconds_for_client(call)
+    if entry is None or entry.worker != CLIENT_WORKER or seconds <= 0:
+        return None
+    data = {
+        "call_id": entry.call_id,
+        "fence": entry.fence,
+        "arguments": thaw(call.ctx.arguments),
+        "key": destination_key(entry.tenant, entry.key),
+        "deadline": datetime.fromtimestamp(call.ctx.now + seconds, UTC).isoformat(),
+    }
+    if call.ctx.version_seen is not None:
+        data["expected_version"] = call.ctx.version_seen
+    call.answered = True
+    error = FieldError("", _REASON, HANDED_OVER)
+    decision = deny(
+        "execution",
+        Code.IDEMPOTENCY_CONFLICT,
+        _REASON,
+        field_errors=(error,),
+        next_action=CARRY_OUT,
+        data=data,
+    )
+    return refused_observation(call, decision)
+
+
+async def settle_report(
+    report: Report, principal: Principal, services: CallServices
+) -> Observation:
+    """Settle a call with the client's report, and return the observation of its outcome.
+
+    The same report again gets the same answer. ReportError says why another one is refused.
+    """
+    kept, resume = await _find(report, principal, services)
+    call = await _reported_call(kept, resume, report, services)
+    observation = observe(call, services)
+    if report.fence < kept.entry.fence or kept.entry.worker == CLIENT_WORKER:
+        answer = await settle(call, observation, services)
+        if call.settled:
+            return answer
+        kept, _ = await _find(report, principal, services)
+    if report.fence < kept.entry.fence:
+        raise ReportError("late", "The deadline has passed, and the outcome was looked into.")
+    if kept.entry.worker == CLIENT_WORKER:
+        raise StoreError("the report could not be written; report it again")
+    return _repeated(kept.entry, call, observation, services)
+
+
+async def _find(
+    report: Report, principal: Principal, services: CallServices
+) -> tuple[StoredEntry, Resume]:
+    """Return the entry that this principal was handed. For all others there is none."""
+    found: Sequence[StoredEntry] = ()
+    if is_id(report.call_id):
+        found = await services.store.look_up_call(principal.tenant, report.call_id)
+    for kept in found:
+        entry = kept.entry
+        if kept.resume is None or not 1 <= report.fence <= entry.fence:
+            continue
+        try:
+            resume = unpack(kept.resume, entry.tenant, entry.key, services.vault)
+        except VaultError as error:
+            services.report(entry.call_id, "vault", error)
+            continue
+        if (resume.agent, resume.user) != (principal.agent, principal.user):
+            continue
+        record = contract_for(services.registry, entry, resume)
+        if record is None:
+            reason = f"{entry.tool} {entry.version} is not registered here as it was called."
+            raise ReportError("elsewhere", f"{reason} Report to a worker that has it.")
+        if record.contract.by_client:
+            return kept, resume
+    raise ReportError("unknown", "There is no such call that was handed to this client.")
+
+
+async def _reported_call(
+    kept: StoredEntry, resume: Resume, report: Report, services: CallServices
+) -> Call:
+    entry = kept.entry
+    record = services.registry.get(entry.tool, entry.version)
+    call = resumed_call(entry, resume, await run_of(services, entry), record, services)
+    call.resumed = call.in_doubt = False  # its caller waits, and nothing else was tried
+    call.reported = True
+    call.entry = entry._replace(fence=report.fence)
+    if kept.created_at is not None:
+        took = max(0.0, services.clock() - kept.created_at)
+        call.started_ns = perf_counter_ns() - int(took * 1e9)
+    call.outcome = _outcome(report, call.contract)
+    return call
+
+
+def _outcome(report: Report, contract: Contract) -> Outcome:
+    if report.error is None and not report.not_done:
+        return Outcome(Code.SUCCESS, report.output)
+    if report.error is None:
+        fault = describe(NotSentError("the client did nothing"))
+        return Outcome(code_of(fault, contract), fault=fault, began=False, not_done=True)
+    failure = reported_failure(contract.name, report.error, open_fields=True)
+    fault = describe(failure)
+    code, not_done = judge(fault, failure.words, contract)
+    if report.not_done:
+        code, not_done = code_of(fault, contract), True
+    return Outcome(
+        code,
+        fault=fault,
+        began=not report.not_done,
+        not_done=not_done,
+        words=failure.words,
+        error_fields=failure.fields,
+    )
+
+
+def _repeated(
+    entry: Entry, call: Call, observation: Observation, services: CallServices
+) -> Observation:
+    """Answer a report after the first one: the same one as before, any other with an error."""
+    again = settled_entry(call, entry, observation, None, services)
+    if (again.status, again.phase) != (entry.status, entry.phase) or _said(again) != _said(entry):
+        raise ReportError("reported", "Another outcome of this call was reported before.")
+    return observation if entry.observation is None else from_stored(entry.observation)
+
+
+def _said(entry: Entry) -> tuple[Any, ...] | None:
+    """Return what an entry keeps of its outcome, without times and places."""
+    if entry.observation is None:
+        return None
+    kept = from_stored(entry.observation)
+    return kept.code, kept.data, kept.errors
