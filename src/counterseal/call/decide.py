@@ -133,24 +133,31 @@ def _resolve(call: Call, run: RunRecord) -> RegistryRecord | Refusal:
 def run_gates(call: Call, gates: Iterable[Gate], services: CallServices) -> Decision | None:
     """Run gates that do not wait, in turn. Returns the first denial."""
     for gate in gates:
-        began = perf_counter_ns()
-        try:
-            result = gate.check(call.ctx)
-        except Exception as error:  # noqa: BLE001 - a gate that raises denies the call
-            result = _broken(call, gate.name, error, services)
-        denied = _take(call, gate.name, result, began, services)
+        denied = _run_gate(call, gate, services)
         if denied is not None:
             return denied
     return None
 
 
+def _run_gate(call: Call, gate: Gate, services: CallServices) -> Decision | None:
+    began = perf_counter_ns()
+    try:
+        result = gate.check(call.ctx)
+    except Exception as error:  # noqa: BLE001 - a gate that raises denies the call
+        result = _broken(call, gate.name, error, services)
+    return _take(call, gate.name, result, began, services)
+
+
 async def _run_gates_after_recall(call: Call, services: CallServices) -> Decision | None:
     """Run semantics, policy, state, approval and budget. Returns the first denial."""
     for gate in call.ctx.resolved.gates:
+        denied = None
         if isinstance(gate, Gate):
-            denied = run_gates(call, (gate,), services)
-        else:
-            denied = None if call.skip_state_gate else await _probe(call, gate, services)
+            denied = _run_gate(call, gate, services)
+        elif isinstance(gate, TimedDecision):
+            call.decisions.append(gate)
+        elif not call.skip_state_gate:
+            denied = await _probe(call, gate, services)
         if denied is not None:
             return denied
     return None
@@ -174,24 +181,22 @@ def _take(
     """Note what a gate decided and learned. Returns a denial, which ends the call."""
     nanoseconds = perf_counter_ns() - began
     if isinstance(result, Learned):
-        call.ctx = call.ctx.replace(**result.facts)
-        result = result.decision
-    if isinstance(result, Decision):
-        decision = result
-    else:
+        result, facts = result
+        call.ctx = call.ctx.replace(**facts)
+    if not isinstance(result, Decision):
         error = TypeError(f"the gate returned {type(result).__name__}, not a Decision")
-        decision = _broken(call, gate, error, services)
-    call.decisions.append(TimedDecision(decision, nanoseconds))
-    verdict = decision.verdict
-    if verdict is Verdict.DENY:
-        return decision
-    if verdict is Verdict.REQUIRE_APPROVAL:
-        if decision.gate == "approval":
-            call.approval_requirement = decision
-        else:
-            call.learn(requirements=(*call.ctx.requirements, decision))
-    if decision.policy_version is not None:
-        call.policy_version = decision.policy_version
+        result = _broken(call, gate, error, services)
+    call.decisions.append(TimedDecision(result, nanoseconds))
+    if result.verdict is Verdict.DENY:
+        return result
+    if result.policy_version is not None:
+        call.policy_version = result.policy_version
+    if result.verdict is Verdict.ALLOW:
+        return None
+    if result.gate == "approval":
+        call.approval_requirement = result
+    else:
+        call.learn(requirements=(*call.ctx.requirements, result))
     return None
 
 

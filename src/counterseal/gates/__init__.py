@@ -7,7 +7,6 @@ contract gives a gate nothing to check, `gates_for` puts its constant answer in 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
 from counterseal.contract.effects import RISKS, Effect, RiskClass
@@ -16,7 +15,7 @@ from counterseal.contract.schemas import compile_schema, exact_integers
 from counterseal.execution.executor import Executor, Runner
 from counterseal.execution.http import http_tool
 from counterseal.gates import approval, budget, parse, policy, schema, scope, semantics, state
-from counterseal.gates.base import AsyncGate, CompiledContract, Decision, Gate, GateContext
+from counterseal.gates.base import AsyncGate, CompiledContract, Gate, TimedDecision
 from counterseal.observation import profile
 from counterseal.policy import Policy, contract_facts
 from counterseal.registry import RegistryRecord
@@ -34,19 +33,15 @@ GATES: Final = (
 BEFORE_RECALL: Final[tuple[Any, ...]] = GATES[:3]
 
 
-def gates_for(contract: Contract) -> tuple[Gate | AsyncGate, ...]:
-    """Return the gates after recall, with a constant answer for one that has nothing to check."""
+def gates_for(contract: Contract) -> tuple[Gate | AsyncGate | TimedDecision, ...]:
+    """Return the gates after recall; in the place of one with nothing to check, its answer."""
     answers = {}
     no_rules = all(rule.of_target for rule in contract.invariants)
     if no_rules and not contract.config_params and contract.spends is None:
-        answers["semantics"] = Gate("semantics", partial(_constant, semantics.ALLOW))
+        answers["semantics"] = TimedDecision(semantics.ALLOW)
     if contract.probe is None:
-        answers["state"] = Gate("state", partial(_constant, state.ALLOW))
+        answers["state"] = TimedDecision(state.ALLOW)
     return tuple(answers.get(gate.name, gate) for gate in GATES[len(BEFORE_RECALL) :])
-
-
-def _constant(decision: Decision, _ctx: GateContext) -> Decision:
-    return decision
 
 
 def compile_record(

@@ -8,7 +8,7 @@ the gates (`call.decide`) copies the context with the new facts, and denies when
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -127,7 +127,7 @@ class Probed(NamedTuple):
     """True if the probe had no answer, so that the target is not known."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, init=False)
 class GateContext:
     """Everything that a gate may look at. Immutable: `replace` returns a changed copy."""
 
@@ -190,6 +190,29 @@ class GateContext:
     charges: tuple[Charge, ...] = ()
     rates: tuple[RateLimit, ...] = ()
 
+    # By hand, because a frozen dataclass sets its forty fields one by one: seven times the cost.
+    def __init__(
+        self,
+        *,
+        proposal: Proposal,
+        principal: Principal,
+        call_id: str,
+        now: float,
+        registry: Registry,
+        executor: Executor,
+        **facts: Any,
+    ) -> None:
+        vars(self).update(
+            _UNKNOWN,
+            proposal=proposal,
+            principal=principal,
+            call_id=call_id,
+            now=now,
+            registry=registry,
+            executor=executor,
+            **facts,
+        )
+
     @property
     def resolved(self) -> CompiledContract:
         """The compiled contract. The gates before recall deny a call that has none."""
@@ -208,6 +231,12 @@ class GateContext:
         allowed = self.run.allowed_tools
         records = self.registry.catalogue(self.principal, self.run.run_id, self.run.pins)
         return [record.name for record in records if allowed is None or record.name in allowed]
+
+
+_UNKNOWN: Final = {
+    one.name: one.default for one in fields(GateContext) if one.default is not MISSING
+}
+"""The fields of a context of which nothing is known yet."""
 
 
 class Gate(NamedTuple):
@@ -263,8 +292,8 @@ class CompiledContract:
     """Charges that the budget gate has worked out, by grant and kind of run."""
     event_facts: dict[str, Any]
     """Part of every event that ends a call: whether it mutates, is announced, what it costs."""
-    gates: tuple[Gate | AsyncGate, ...]
-    """The gates after recall, in their order."""
+    gates: tuple[Gate | AsyncGate | TimedDecision, ...]
+    """The gates after recall, in their order; the answer of one that has nothing to check."""
 
 
 def allow(gate: str, **more: Any) -> Decision:

@@ -22,6 +22,7 @@ from counterseal.gates.base import (
 )
 from counterseal.gates.budget import counter_name, windows
 from counterseal.policy import PolicyDecision, PolicyVerdict
+from counterseal.proposal import Principal
 
 NAME: Final = "policy"
 
@@ -91,9 +92,10 @@ def _proposal(ctx: GateContext) -> dict[str, Any]:
     return {**fields, "has_key": ctx.proposal.key is not None}
 
 
-def _principal(ctx: GateContext) -> dict[str, Any]:
+@lru_cache(maxsize=1024)
+def _principal(principal: Principal) -> dict[str, Any]:
     names = ("tenant", "user", "agent", "roles", "scopes", "risk_level")
-    return {name: getattr(ctx.principal, name) for name in names}
+    return {name: getattr(principal, name) for name in names}
 
 
 def _run(ctx: GateContext) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def _spent(ctx: GateContext) -> dict[str, dict[str, float]]:
 _READERS: Final[dict[str, Callable[[GateContext], Any]]] = {
     "call": lambda ctx: ctx.arguments,
     "proposal": _proposal,
-    "principal": _principal,
+    "principal": lambda ctx: _principal(ctx.principal),
     "run": _run,
     "tenant": lambda ctx: ctx.tenant,
     "state": lambda ctx: ctx.run.state,
