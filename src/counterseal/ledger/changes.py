@@ -76,11 +76,9 @@ def new_turn(rows: Rows, where: TenantKey, keep: Collection[str]) -> None:
     if run is None:
         return
     forgotten = 0
-    for key in rows.state:
+    for key in rows.state.under(*where):
         row = rows.state.get(key)
-        if key[:2] != where or key[2] in keep:
-            continue
-        if row is not None and row.value is not None:
+        if key[2] not in keep and row is not None and row.value is not None:
             rows.state.put(key, StateValue(None, row.version + 1, untrusted=False))
             forgotten = 1
     rows.runs.put(where, run._replace(turn=run.turn + 1, changes=run.changes + forgotten))
@@ -104,9 +102,8 @@ def advance_run(rows: Rows, request: SettlementRequest) -> None:
     """Store what the run has seen, its new state, and that refusals of a tool are over."""
     where, mended = (request.tenant, request.run_id), request.mended
     if mended is not None:
-        for key in rows.refusals:
-            if key[:3] == (*where, mended):
-                rows.refusals.remove(key)
+        for key in rows.refusals.under(*where, mended):
+            rows.refusals.remove(key)
     run = rows.runs.get(where)
     if run is None:
         return

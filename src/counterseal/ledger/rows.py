@@ -7,7 +7,8 @@ all at once, when the last transaction of a batch has been decided.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from random import getrandbits
@@ -170,13 +171,38 @@ class RowKeys:
 # --- loaded rows ----------------------------------------------------------------------------------
 
 
+class RowGroups(MutableMapping[Any, _V]):
+    """A large table in memory: rows by all of their key but its last part, then by that."""
+
+    def __init__(self) -> None:
+        self.groups: defaultdict[tuple[str, ...], dict[str, _V]] = defaultdict(dict)
+
+    def __getitem__(self, key: tuple[str, ...]) -> _V:
+        return self.groups[key[:-1]][key[-1]]
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self.groups[key[:-1]].get(key[-1], default)
+
+    def __setitem__(self, key: tuple[str, ...], row: _V) -> None:
+        self.groups[key[:-1]][key[-1]] = row
+
+    def __delitem__(self, key: tuple[str, ...]) -> None:
+        del self.groups[key[:-1]][key[-1]]
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return ((*place, name) for place, group in self.groups.items() for name in group)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.groups.values()))
+
+
 class RowTable(Generic[_K, _V]):
     """Rows of one table: as they were loaded, with the changes that are still to be written."""
 
     __slots__ = ("changes", "loaded")
 
-    def __init__(self, loaded: dict[_K, _V] | None = None) -> None:
-        self.loaded: dict[_K, _V] = {} if loaded is None else loaded
+    def __init__(self, loaded: MutableMapping[_K, _V] | None = None) -> None:
+        self.loaded: MutableMapping[_K, _V] = {} if loaded is None else loaded
         self.changes: dict[_K, _V | None] = {}
         """None stands for a deleted row."""
 
@@ -190,10 +216,13 @@ class RowTable(Generic[_K, _V]):
     def remove(self, key: _K) -> None:
         self.changes[key] = None
 
-    def __iter__(self) -> Iterator[_K]:
-        """Iterate over the keys of all rows that exist now."""
-        known = {**self.loaded, **self.changes}
-        return iter([key for key in known if self.get(key) is not None])
+    def under(self, *place: str) -> list[Any]:
+        """Return the keys of all rows that exist now and have these first parts."""
+        known: dict[Any, Any] = dict.fromkeys(self.loaded)
+        if isinstance(self.loaded, RowGroups):
+            known = {(*place, name): None for name in self.loaded.groups[place]}
+        known |= self.changes
+        return [key for key in known if key[: len(place)] == place and self.get(key) is not None]
 
     def __bool__(self) -> bool:
         """True when there is something to write."""

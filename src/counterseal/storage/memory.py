@@ -12,7 +12,7 @@ import re
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import inf
@@ -73,8 +73,9 @@ from counterseal.ledger.rows import (
     DueKey,
     DueRow,
     EntryRow,
+    HeldKey,
     HeldRow,
-    RowKeys,
+    RowGroups,
     Rows,
     RowTable,
     RunProgress,
@@ -88,7 +89,6 @@ from counterseal.storage.backend import Addition, Place, Transaction
 from counterseal.storage.store import Store
 from counterseal.storage.waiting import Waiters, wait_until
 
-K = TypeVar("K")
 T = TypeVar("T")
 _DAY: Final = 86_400
 _OF_A_DAY: Final = re.compile(r"/([0-9]+)$")
@@ -101,8 +101,6 @@ _TYPE, _CALL, _CODE, _TALLY, _COST = map(
 _log = logging.getLogger("counterseal")
 _TOGETHER: Final = 64
 """Additions that are made together."""
-_Groups = defaultdict[tuple[str, ...], dict[str, T]]
-"""Rows by all of their key but its last part, then by that."""
 
 
 class MemoryBackend:
@@ -115,14 +113,15 @@ class MemoryBackend:
         self.runs: dict[TenantKey, RunProgress] = {}
         self._run_records: dict[TenantKey, RunRecord] = {}
         """Runs as they were read, until they change."""
-        self.state: _Groups[StateValue] = defaultdict(dict)
+        self.state = RowGroups[StateValue]()
         self.implicit_runs: dict[CallerKey, tuple[str, float]] = {}
-        self.counters: _Groups[int] = defaultdict(dict)
-        self.rates: _Groups[float] = defaultdict(dict)
+        self.counters = RowGroups[int]()
+        self.rates = RowGroups[float]()
         self.held: dict[TenantKey, HeldRow] = {}
-        self.last_held: defaultdict[TenantKey, dict[tuple[str, str], str]] = defaultdict(dict)
-        """Ids of each caller's last request under each key, in the order in which they came."""
-        self.refusals: _Groups[int] = defaultdict(dict)
+        self.last_held: dict[HeldKey, str] = {}
+        self.newest_held: dict[TenantKey, str] = {}
+        """The id of the last request under a key, of any caller."""
+        self.refusals = RowGroups[int]()
         self.due: dict[DueKey, DueRow] = {}
         self.sessions: dict[str, SessionRow] = {}
         self.vault: dict[TenantKey, tuple[float, bytes, float]] = {}
@@ -137,6 +136,31 @@ class MemoryBackend:
         self._log: defaultdict[str, list[LogRow]] = defaultdict(list)
         self._erased: dict[str, int] = {}
         """How many events of a tenant need not be looked at again by `_erase`."""
+        self._rows = Rows(
+            entries=RowTable(self.entries),
+            runs=RowTable(self.runs),
+            state=RowTable(self.state),
+            implicit_runs=RowTable(self.implicit_runs),
+            counters=RowTable(self.counters),
+            rates=RowTable(self.rates),
+            held=RowTable(self.held),
+            last_held=self.last_held,
+            refusals=RowTable(self.refusals),
+            due=RowTable(self.due),
+            sessions=RowTable(self.sessions),
+        )
+        """All rows, with the changes of the transaction under way."""
+        rows = self._rows
+        self._tables: tuple[RowTable[Any, Any], ...] = (
+            *(rows.counters, rows.rates, rows.state, rows.refusals),
+            *(rows.implicit_runs, rows.due, rows.sessions),
+        )
+        """Those that are written as they are."""
+        self._pending: tuple[dict[Any, Any] | list[Any], ...] = (
+            *(rows.entries.changes, rows.runs.changes, rows.held.changes),
+            *(table.changes for table in self._tables),
+            *(rows.registry_changes, rows.events, rows.vault, rows.forgotten, rows.woken),
+        )
 
     @property
     def queries(self) -> MemoryBackend:
@@ -179,46 +203,34 @@ class MemoryBackend:
         return await wait_until(self._waiters, where, lambda: self.transact(watch), seconds)
 
     def _transact(self, transaction: Transaction[T]) -> T:
-        keys = RowKeys()
-        transaction.need(keys)
-        rows = self._load(keys)
-        result = transaction.decide(rows)
-        if rows.events:
-            self._append_waiting()  # they came before
-        self._write(rows)
-        if self._waiters:
-            for where in rows.woken:
-                self._waiters.wake(where)
+        rows = self._rows
+        rows.now, rows.epoch = self._clock(), len(self._changes)
+        try:
+            result = transaction.decide(rows)
+            if rows.events:
+                self._append_waiting()  # they came before
+            self._write(rows)
+            if self._waiters:
+                for where in rows.woken:
+                    self._waiters.wake(where)
+        finally:
+            for changes in self._pending:
+                changes.clear()
         return result
 
-    def _load(self, keys: RowKeys) -> Rows:
-        """Return the rows: of a table whose rows are never listed, the table itself."""
-        rows = Rows(
-            self._clock(),
-            len(self._changes),
-            entries=RowTable(self.entries),
-            runs=RowTable(self.runs),
-            implicit_runs=RowTable(self.implicit_runs),
-            held=RowTable(self.held),
-            due=RowTable(self.due),
-            sessions=RowTable(self.sessions),
-        )
-        _pick_from_groups(self.counters, keys.counters, rows.counters.loaded)
-        _pick_from_groups(self.rates, keys.rates, rows.rates.loaded)
-        for caller in keys.last_held:
-            approval_id = self.last_held[caller[:2]].get(caller[2:])
-            if approval_id is not None:
-                rows.last_held[caller] = approval_id
-        for tenant, run_id, wanted in keys.state:
-            for name, state in self.state[tenant, run_id].items():
-                if wanted in (None, name):
-                    rows.state.loaded[tenant, run_id, name] = state
-        for refused in keys.refusals:
-            for fingerprint, times in self.refusals[refused].items():
-                rows.refusals.loaded[(*refused, fingerprint)] = times
-        return rows
-
     def _write(self, rows: Rows) -> None:
+        self._write_calls(rows)
+        for table in self._tables:
+            if table.changes:
+                _apply(table)
+        for _, what in rows.registry_changes:
+            self._changes.append(what)
+        for where in rows.forgotten:
+            self.vault.pop(where, None)
+        self._append(rows.now, rows.events, rows.vault)
+
+    def _write_calls(self, rows: Rows) -> None:
+        """Write entries, runs and requests, each with what is derived from it."""
         for where, row in rows.entries.changes.items():
             if row is not None:
                 before = self.entries.get(where)
@@ -231,36 +243,17 @@ class MemoryBackend:
                 self._run_records.pop(where, None)
         for where, request in rows.held.changes.items():
             if request is not None:
-                self._write_held(where, request)
+                if where not in self.held:
+                    self.newest_held[where[0], request.held.key] = request.held.approval_id
+                self.held[where] = request._replace(awaited=True)
         for tenant, run_id, _ in rows.state.changes:
             self._run_records.pop((tenant, run_id), None)
-        _apply(self.implicit_runs, rows.implicit_runs.changes)
-        _apply(self.due, rows.due.changes)
-        _apply(self.sessions, rows.sessions.changes)
-        _apply_to_groups(self.counters, rows.counters.changes)
-        _apply_to_groups(self.rates, rows.rates.changes)
-        _apply_to_groups(self.state, rows.state.changes)
-        _apply_to_groups(self.refusals, rows.refusals.changes)
-        for _, what in rows.registry_changes:
-            self._changes.append(what)
-        for where in rows.forgotten:
-            self.vault.pop(where, None)
-        self._append(rows.now, rows.events, rows.vault)
 
     def _append(self, now: float, events: Sequence[Columns], kept: Sequence[VaultRow]) -> None:
         for tenant, pointer, raw, keep_for in kept:
             self.vault[tenant, pointer] = (now, raw, inf if keep_for is None else now + keep_for)
         for columns in events:
             self._unchained.append((now, columns))
-
-    def _write_held(self, where: TenantKey, row: HeldRow) -> None:
-        if where not in self.held:
-            held = row.held
-            ids = self.last_held[held.tenant, held.key]
-            caller = caller_key(held.agent, held.user)
-            ids.pop(caller, None)
-            ids[caller] = held.approval_id
-        self.held[where] = row._replace(awaited=True)
 
     # --- scans ------------------------------------------------------------------------------------
 
@@ -370,12 +363,12 @@ class MemoryBackend:
     def _expire_counters(self, before: int, limit: int) -> int:
         old = sorted(
             (int(day[1]), tenant, name)
-            for (tenant, run_id), counters in self.counters.items()
+            for (tenant, run_id), counters in self.counters.groups.items()
             for name in counters
             if not run_id and (day := _OF_A_DAY.search(name)) is not None and int(day[1]) < before
         )
         for _, tenant, name in old[:limit]:
-            del self.counters[tenant, ""][name]
+            del self.counters[tenant, "", name]
         return len(old[:limit])
 
     def _expire_sessions(self, now: float, limit: int) -> int:
@@ -422,17 +415,17 @@ class MemoryBackend:
         return Memory(
             entry,
             held,
-            run_counters=dict(self.counters.get((tenant, run_id), {})),
-            tenant_counters=dict(self.counters.get((tenant, ""), {})),
-            rates=dict(self.rates.get((tenant,), {})),
+            run_counters=dict(self.counters.groups[tenant, run_id]),
+            tenant_counters=dict(self.counters.groups[tenant, ""]),
+            rates=dict(self.rates.groups[(tenant,)]),
         )
 
     def _last_held(self, tenant: str, key: str, who: Asker | None) -> Held | None:
-        ids = self.last_held.get((tenant, key))
-        if not ids:
-            return None
-        approval_id = next(reversed(ids.values())) if who is None else ids.get(caller_key(*who), "")
-        row = self.held.get((tenant, approval_id))
+        if who is None:
+            approval_id = self.newest_held.get((tenant, key))
+        else:
+            approval_id = self.last_held.get((tenant, key, *caller_key(*who)))
+        row = None if approval_id is None else self.held.get((tenant, approval_id))
         return None if row is None else row.held
 
     async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
@@ -442,7 +435,7 @@ class MemoryBackend:
         known, row = self._run_records.get(where), self.runs.get(where)
         if known is not None or row is None or row.opened is None:
             return known
-        state = self.state.get(where, {})
+        state = self.state.groups[where]
         versions = {key: one.version for key, one in state.items() if one.version}
         if row.changes:
             versions[ANY_KEY] = row.changes
@@ -616,30 +609,13 @@ class MemoryStore(Store):
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _pick_from_groups(table: _Groups[T], keys: Iterable[Any], loaded: dict[Any, T]) -> None:
-    """Copy the rows that are there from a table of groups."""
-    for key in keys:
-        row = table[key[:-1]].get(key[-1])
-        if row is not None:
-            loaded[key] = row
-
-
-def _apply(table: dict[K, T], changes: Mapping[K, T | None]) -> None:
-    """Write changed rows into a table; None deletes."""
-    for key, row in changes.items():
+def _apply(table: RowTable[Any, Any]) -> None:
+    """Write the changed rows of a table; None deletes."""
+    for key, row in table.changes.items():
         if row is None:
-            table.pop(key, None)
+            table.loaded.pop(key, None)
         else:
-            table[key] = row
-
-
-def _apply_to_groups(table: _Groups[T], changes: Mapping[Any, T | None]) -> None:
-    """Write changed rows into a table of groups; None deletes."""
-    for key, row in changes.items():
-        if row is None:
-            table[key[:-1]].pop(key[-1], None)
-        else:
-            table[key[:-1]][key[-1]] = row
+            table.loaded[key] = row
 
 
 # --- events ---------------------------------------------------------------------------------------
