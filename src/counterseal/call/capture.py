@@ -26,9 +26,8 @@ from counterseal.gates.base import EMPTY, GateContext, Probed
 from counterseal.gates.parse import CALLER_IDS, sound_copy
 from counterseal.ledger.changes import ANY_KEY
 from counterseal.ledger.entry import Entry, request_hash
-from counterseal.ledger.records import Budgets
 from counterseal.ledger.rows import VaultRow, new_pointer
-from counterseal.proposal import System
+from counterseal.proposal import Principal
 from counterseal.registry import Grant, Refusal, RegistryRecord
 
 FORMAT: Final = 3
@@ -48,7 +47,6 @@ RUN: Final = ("run_id", "turn", "pin", "state", "started_at", "settings")
 _GIVEN: Final = ("version", "key", "operation_id", *CALLER_IDS, "expected_version", "origins")
 _given_values: Final = attrgetter(*_GIVEN, "tokens")
 _NOTHING_GIVEN: Final = (None,) * (len(_GIVEN) + 1)
-_NO_BUDGETS: Final = Budgets()
 _NO_STATE: Final[Mapping[str, Any]] = {}
 Gaps = dict[str, str]
 """The manifest of a capture: the parts that it lacks, each with the reason. Empty: complete."""
@@ -259,7 +257,7 @@ def _packed(call: Call, services: CallServices, most: int) -> tuple[bytes, Gaps]
     """
     ctx, capture, redactor = call.ctx, _capture(call), services.redactor
     if ctx.arguments is not EMPTY:  # they could be parsed, so that they have a JSON form
-        raw = _json(capture)
+        raw = _json(list(capture))  # which is written faster than a named tuple
         if len(raw) <= most and not redactor.suspects(raw):
             return raw, capture.gaps
     gaps = dict(capture.gaps)
@@ -309,16 +307,7 @@ def _capture(call: Call) -> Capture:
         format=FORMAT,
         arguments=arguments,
         proposal=given,
-        principal=(
-            principal.tenant,
-            principal.agent,
-            principal.user,
-            sorted(principal.roles),
-            sorted(principal.scopes),
-            principal.risk_level,
-            principal.parents,
-            principal.covered if isinstance(principal, System) else None,
-        ),
+        principal=(*_who(principal), getattr(principal, "covered", None)),
         contract_hash=None if record is None else record.contract.hash,
         policy_version=call.policy_version,
         run=(
@@ -339,6 +328,20 @@ def _capture(call: Call) -> Capture:
         authority=_authority(call),
         tenant=_tenant(ctx),
         gaps=gaps,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _who(principal: Principal) -> tuple[Any, ...]:
+    """Return the values of `PRINCIPAL` but the last, in which equal principals may differ."""
+    return (
+        principal.tenant,
+        principal.agent,
+        principal.user,
+        sorted(principal.roles),
+        sorted(principal.scopes),
+        principal.risk_level.value,
+        principal.parents,
     )
 
 
@@ -369,9 +372,8 @@ def _settings(ctx: GateContext) -> dict[str, Any]:
         settings["allowed_tools"] = sorted(run.allowed_tools)
     if run.deadline is not None:
         settings["deadline"] = run.deadline
-    budgets = budget_record(run.budgets)
-    if budgets:
-        settings["budgets"] = budgets
+    if run.budgets.limits:
+        settings["budgets"] = run.budgets.limits
     if compiled is None:
         return settings
     if compiled.reads_run and run.objective is not None:
@@ -382,14 +384,6 @@ def _settings(ctx: GateContext) -> dict[str, Any]:
         if seen is not None:
             settings["seen"] = {resource: seen}
     return settings
-
-
-def budget_record(budgets: Budgets | None) -> dict[str, Any]:
-    """Return the limits that are set; `Budgets(**record)` has them again."""
-    if budgets is None or budgets == _NO_BUDGETS:
-        return {}
-    limits = {name: getattr(budgets, name) for name in Budgets.__slots__}
-    return {name: limit for name, limit in limits.items() if limit not in (None, {}, False)}
 
 
 def _answer(probed: Probed) -> str:
@@ -433,7 +427,7 @@ def _record_settings(record: RegistryRecord) -> dict[str, Any]:
 def _tenant(ctx: GateContext) -> Sequence[Any]:
     if not ctx.tenant and ctx.limits is None:
         return ()
-    return (dict(ctx.tenant), None if ctx.limits is None else budget_record(ctx.limits))
+    return (dict(ctx.tenant), None if ctx.limits is None else ctx.limits.limits)
 
 
 def _json(value: Any) -> bytes:

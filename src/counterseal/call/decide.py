@@ -133,19 +133,10 @@ def _resolve(call: Call, run: RunRecord) -> RegistryRecord | Refusal:
 def run_gates(call: Call, gates: Iterable[Gate], services: CallServices) -> Decision | None:
     """Run gates that do not wait, in turn. Returns the first denial."""
     for gate in gates:
-        denied = _run_gate(call, gate, services)
+        denied = _run_gate(call, gate, perf_counter_ns(), services)
         if denied is not None:
             return denied
     return None
-
-
-def _run_gate(call: Call, gate: Gate, services: CallServices) -> Decision | None:
-    began = perf_counter_ns()
-    try:
-        result = gate.check(call.ctx)
-    except Exception as error:  # noqa: BLE001 - a gate that raises denies the call
-        result = _broken(call, gate.name, error, services)
-    return _take(call, gate.name, result, began, services)
 
 
 async def _run_gates_after_recall(call: Call, services: CallServices) -> Decision | None:
@@ -153,7 +144,7 @@ async def _run_gates_after_recall(call: Call, services: CallServices) -> Decisio
     for gate in call.ctx.resolved.gates:
         denied = None
         if isinstance(gate, Gate):
-            denied = _run_gate(call, gate, services)
+            denied = _run_gate(call, gate, perf_counter_ns(), services)
         elif isinstance(gate, TimedDecision):
             call.decisions.append(gate)
         elif not call.skip_state_gate:
@@ -166,37 +157,40 @@ async def _run_gates_after_recall(call: Call, services: CallServices) -> Decisio
 async def _probe(call: Call, gate: AsyncGate, services: CallServices) -> Decision | None:
     """Run the state gate, which waits for the contract's probe."""
     began = perf_counter_ns()
-    result: Decision | Learned
     try:
         call.learn(probed=await gate.look(call.ctx))
+    except Exception as error:  # noqa: BLE001 - a gate that raises denies the call
+        broken = _broken(call, gate.name, error, services)
+        return _run_gate(call, Gate(gate.name, lambda _: broken), began, services)
+    return _run_gate(call, gate, began, services)
+
+
+def _run_gate(
+    call: Call, gate: Gate | AsyncGate, began: int, services: CallServices
+) -> Decision | None:
+    """Run one gate; note what it decided and learned. Returns a denial, which ends the call."""
+    result: Any
+    try:
         result = gate.check(call.ctx)
     except Exception as error:  # noqa: BLE001 - a gate that raises denies the call
         result = _broken(call, gate.name, error, services)
-    return _take(call, gate.name, result, began, services)
-
-
-def _take(
-    call: Call, gate: str, result: Any, began: int, services: CallServices
-) -> Decision | None:
-    """Note what a gate decided and learned. Returns a denial, which ends the call."""
-    nanoseconds = perf_counter_ns() - began
     if isinstance(result, Learned):
         result, facts = result
         call.ctx = call.ctx.replace(**facts)
     if not isinstance(result, Decision):
-        error = TypeError(f"the gate returned {type(result).__name__}, not a Decision")
-        result = _broken(call, gate, error, services)
-    call.decisions.append(TimedDecision(result, nanoseconds))
-    if result.verdict is Verdict.DENY:
-        return result
-    if result.policy_version is not None:
-        call.policy_version = result.policy_version
-    if result.verdict is Verdict.ALLOW:
-        return None
-    if result.gate == "approval":
-        call.approval_requirement = result
-    else:
-        call.learn(requirements=(*call.ctx.requirements, result))
+        fault = TypeError(f"the gate returned {type(result).__name__}, not a Decision")
+        result = _broken(call, gate.name, fault, services)
+    decision: Decision = result
+    call.decisions.append(TimedDecision(decision, perf_counter_ns() - began))
+    if decision.verdict is Verdict.DENY:
+        return decision
+    if decision.policy_version is not None:
+        call.policy_version = decision.policy_version
+    if decision.verdict is Verdict.REQUIRE_APPROVAL:
+        if decision.gate == "approval":
+            call.approval_requirement = decision
+        else:
+            call.learn(requirements=(*call.ctx.requirements, decision))
     return None
 
 

@@ -32,6 +32,7 @@ from counterseal.execution.failures import reported
 from counterseal.execution.logs import masked_trace
 from counterseal.execution.probes import ProbeError, ask
 from counterseal.gates.base import Decision, deny, hook_request, tool_context
+from counterseal.ledger.entry import Entry
 from counterseal.ledger.requests import AdmissionRequest, Charge
 from counterseal.observation import NOT_VERIFIED, FieldError, Observation, VerificationHint, answer
 from counterseal.observation import observe as observe_output
@@ -90,7 +91,7 @@ async def execute(call: Call, services: CallServices) -> None:
 async def _attempt(call: Call, runner: Runner, services: CallServices) -> bool:
     """Make one attempt within the time that is left. Returns True if it succeeded."""
     call.outcome = NOT_BEGUN
-    if not await _still_ours(call, services):
+    if call.entry is not None and not await _still_ours(call, call.entry, services):
         return False
     now = services.clock()
     seconds = min(runner.seconds, call.until - now)
@@ -109,17 +110,17 @@ async def _attempt(call: Call, runner: Runner, services: CallServices) -> bool:
     return call.outcome.code is Code.SUCCESS and not call.outcome.interrupted
 
 
-async def _still_ours(call: Call, services: CallServices) -> bool:
+async def _still_ours(call: Call, entry: Entry, services: CallServices) -> bool:
     """Return False if another worker has taken over the entry, after its lease lapsed.
 
     Before another attempt the store is always asked: by its clock, which may have been set, the
     lease may be over.
     """
     leases = services.leases
-    if call.entry is None or (call.attempt == 1 and not leases.may_have_lapsed(call.entry)):
+    if call.attempt == 1 and not leases.may_have_lapsed(entry):
         return True
     try:
-        return await leases.still_held(call.entry)
+        return await leases.still_held(entry)
     except StoreError as error:
         services.report(call.call_id, "store", error)
         return False

@@ -70,9 +70,14 @@ class Signature:
         # Fields are numbered and have the parameter as alias, so that no parameter name can clash
         # with an attribute of pydantic's models.
         fields: dict[str, Any] = {
-            f"p{index}": self._field(*item) for index, item in enumerate(self.parameters.items())
+            field: self._field(name, self.parameters[name]) for name, field in self._fields
         }
         return create_model("Arguments", __base__=_Arguments, **fields)
+
+    @cached_property
+    def _fields(self) -> list[tuple[str, str]]:
+        """The parameters, each with its field of the model."""
+        return [(name, f"p{index}") for index, name in enumerate(self.parameters)]
 
     def _field(self, name: str, parameter: inspect.Parameter) -> tuple[Any, Any]:
         hint, default = self.hints.get(name, Any), parameter.default
@@ -111,8 +116,8 @@ class Signature:
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return validated JSON arguments as the function's keyword arguments."""
-        parsed = self.model.model_validate(dict(arguments))
-        return {name: getattr(parsed, f"p{index}") for index, name in enumerate(self.parameters)}
+        parsed = vars(self.model.model_validate(dict(arguments)))
+        return {name: parsed[field] for name, field in self._fields}
 
     def source_of(self, parameter: str | None = None) -> Source | None:
         return locate(self.function, parameter)

@@ -172,10 +172,14 @@ class LocalServices:
         elif self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(tell, report)
 
+    def end(self) -> bool:
+        """Refuse further use. Returns True if clients were made, which `close` has to close."""
+        self._tell, self._closed = None, True
+        return "_clients" in vars(self)
+
     async def close(self) -> None:
         """Close the clients of this call. Pooled connections stay open for the next call."""
-        self._tell = None
-        self._closed = True
+        self.end()
         made = vars(self)
         clients: Clients | None = made.pop("_clients", None)
         try:

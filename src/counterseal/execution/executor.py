@@ -253,7 +253,7 @@ class Runner:
         if job is not None:
             return await _run_isolated(self, job, work, services)
         ended = await self._run(arguments, work.seconds, services)
-        if self.where is not Where.LOOP:
+        if self.where is not Where.LOOP and services.end():
             await services.close()
         return self._outcome(ended, services.mask)
 

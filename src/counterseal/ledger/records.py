@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ Asker = tuple[str, str | None]
 """The caller of a request: the agent, and the user that it works for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Budgets:
     """Limits of a run, or of a tenant for a day. None means no limit.
 
@@ -53,12 +54,23 @@ class Budgets:
                 raise ValueError(f"{kind}: {error}") from None
             object.__setattr__(self, kind, limits)
         apart = ("by_effect", "money", "cost", "ask")
-        named = {name: getattr(self, name) for name in self.__slots__ if name not in apart}
+        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in apart}
         for effect in self.by_effect:
             Effect(effect)  # a budget for an effect that does not exist would limit nothing
         for name, limit in {**named, **self.by_effect}.items():
             if limit is not None and not limit >= 0:
                 raise ValueError(f"{name}: a budget must be a number from 0 on, got {limit!r}")
+
+    @cached_property
+    def limits(self) -> Mapping[str, Any]:
+        """The limits that are set; `Budgets(**limits)` has them again."""
+        limits = {one.name: getattr(self, one.name) for one in fields(self)}
+        # Not `in (None, False, {})`: 0 is a limit, and equals False.
+        return {
+            name: limit
+            for name, limit in limits.items()
+            if not (limit is None or limit is False or limit == {})
+        }
 
 
 def token_counts(tokens: object, *, repair: bool) -> dict[str, int]:

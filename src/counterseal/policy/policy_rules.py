@@ -314,11 +314,12 @@ class CompiledPolicy:
         about = needed.get("principal", frozenset())
         self._caller_fields = tuple(sorted(FIELDS["principal"] if about is None else about))
         self._plan = lru_cache(maxsize=MAX_CALLERS)(self._make_plan)
+        self._may_ask = _any_asks(self._live)
 
     def asks(self, facts: Facts) -> bool:
         """Return whether a rule may require approval of this caller's calls."""
         try:
-            return self._plan(_caller(facts, self._caller_fields)).asks
+            return self._may_ask and self._plan(_caller(facts, self._caller_fields)).asks
         except (KeyError, TypeError, ValueError):
             return False  # `decide` denies the call
 
@@ -367,11 +368,14 @@ class CompiledPolicy:
         live = _settle(self._live, known)
         depends = not all(one.settled for one in live)
         decision = None if depends else _decide(live, {}, self.version)
-        asks = any(one.rule.then is PolicyVerdict.REQUIRE_APPROVAL for one in live)
-        return _Plan(live, _needed(live), known, decision, asks)
+        return _Plan(live, _needed(live), known, decision, _any_asks(live))
 
     def _refuse(self, rule: str, reason: str, error: str = "") -> PolicyDecision:
         return PolicyDecision(PolicyVerdict.DENY, rule, reason, self.version, error=error)
+
+
+def _any_asks(rules: Iterable[_Live]) -> bool:
+    return any(one.rule.then is PolicyVerdict.REQUIRE_APPROVAL for one in rules)
 
 
 def _terms(rule: PolicyRule, contract: Mapping[str, Any]) -> Terms:
