@@ -129,8 +129,10 @@ async def _candidate(
         for subject in islice(
             _subjects(situation, record, grant, declared, real=real), _MOST_TRIED
         ):
-            problem = subject.good.problem or await _refusal(subject)
-            tried = replace(subject, good=replace(subject.good, problem=problem))
+            problem, asks = subject.good.problem, False
+            if not problem:
+                problem, asks = await _preview(subject)
+            tried = replace(subject, good=replace(subject.good, problem=problem), asks=asks)
             first = first or tried
             if not problem:
                 first = tried
@@ -245,19 +247,16 @@ def _principal(runtime: Runtime, record: RegistryRecord, grant: Grant) -> Princi
     )
 
 
-async def _refusal(subject: Subject) -> str:
-    """Return why the gates would refuse the good call; empty if they would not."""
+async def _preview(subject: Subject) -> tuple[str, bool]:
+    """Return why the gates would refuse the good call, if so, and whether they would ask."""
     proposal = Proposal(tool=subject.name, arguments=subject.good.arguments, run_id=RUN)
     with _quiet():
         async with subject.scratch() as scratch:
             preview = await scratch.runtime.preview(proposal, subject.caller)
     if preview.verdict != PolicyVerdict.DENY.value:
-        return ""
-    table = f"[evaluation.{subject.name}]"
-    return (
-        f"its good call ({subject.good.source}) is refused: {preview.code}: {preview.reason}"
-        f" Declare one in {table}."
-    )
+        return "", preview.verdict == PolicyVerdict.REQUIRE_APPROVAL.value
+    reason = f"its good call ({subject.good.source}) is refused: {preview.code}: {preview.reason}"
+    return f"{reason} Declare one in [evaluation.{subject.name}].", False
 
 
 # --- cases ----------------------------------------------------------------------------------------

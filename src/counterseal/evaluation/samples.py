@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, product
 from typing import Any, Final
 
-from counterseal.canonical import at, steps, thaw
+from counterseal.canonical import at, pointer, steps, thaw
 from counterseal.contract.invariants import Invariant, ProposedCall
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import compile_schema, listed, properties_of
@@ -113,6 +113,47 @@ def output_for(
     ):
         made[place[0]] = version
     return made
+
+
+def text_places(output: Any) -> list[str]:
+    """Return JSON Pointers to the texts of an output; of a list, to those of its first item."""
+    found: list[str] = []
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), output)]
+    while waiting:
+        where, value = waiting.pop(0)
+        if isinstance(value, str):
+            found.append(pointer(*where))
+        elif isinstance(value, Mapping):
+            waiting += [((*where, name), item) for name, item in value.items()]
+        elif isinstance(value, list | tuple):
+            waiting += [((*where, number), item) for number, item in enumerate(value[:1])]
+    return found
+
+
+def put_text(value: Any, place: str, text: str) -> Any:
+    """Return plain JSON data with a text at a place; as it is, if the place is not there."""
+    first, *rest = steps(place) or [""]
+    if not place:
+        return text
+    inner = pointer(*rest)
+    if isinstance(value, dict) and first in value:
+        return {**value, first: put_text(value[first], inner, text)}
+    if isinstance(value, list) and value:
+        return [put_text(value[0], inner, text), *value[1:]]
+    return value
+
+
+def other_arguments(contract: Contract, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return other valid arguments, with the same business key if one is declared."""
+    key = {name: arguments.get(name) for name in contract.business_key}
+    fits = compile_schema(contract.affordance.input_schema).is_valid
+    others = [
+        one
+        for one in islice(argument_changes(contract, dict(arguments)), 500)
+        if one != arguments and fits(one)
+    ]
+    near = (one for one in others if all(one.get(name) == key[name] for name in key))
+    return next(near, others[0] if others else None)
 
 
 def argument_changes(contract: Contract, base: dict[str, Any]) -> Iterator[dict[str, Any]]:

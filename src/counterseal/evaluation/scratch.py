@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from counterseal.approvals.terms import Demand, Voter
 from counterseal.canonical import thaw
@@ -20,9 +20,11 @@ from counterseal.contract.approval_terms import Pattern
 from counterseal.contract.declare import Tool
 from counterseal.contract.fill import TemplateError, expected_state
 from counterseal.contract.model import Contract
-from counterseal.contract.tool_context import Context
+from counterseal.contract.tool_context import Context, Secret
+from counterseal.errors import StoreError
 from counterseal.evaluation.samples import GoodCall, output_for
 from counterseal.evaluation.values import fitting
+from counterseal.execution.probes import ProbeRequest, probe
 from counterseal.ledger.records import Held
 from counterseal.observation import Observation
 from counterseal.proposal import Principal, Proposal
@@ -36,7 +38,7 @@ RUN: Final = "run_evaluation"
 _GOOD: Final[Any] = object()
 """Stands for the arguments of the good call; None would be arguments that are null."""
 _CONTEXT: Final = "counterseal_call"
-"""The parameter in which the stub of a tool without a function gets its call."""
+"""The parameter in which every tool here gets its call, so that its key is known."""
 
 Inner = Callable[[], Awaitable[Any]]
 Proxy = Callable[[int, Inner], Awaitable[Any]]
@@ -76,6 +78,8 @@ class Subject:
     good: GoodCall
     real: bool = False
     """Whether the project's own function runs, with its own probe, instead of a stub."""
+    asks: bool = False
+    """Whether its good call has to be approved."""
     now: float = 0.0
     reset: Callable[[], Any] | None = None
     """Called before each case, to put the tool's own data back in order."""
@@ -105,14 +109,22 @@ class Scratch:
         change: Mapping[str, Any] | None = None,
         grants: Sequence[Grant] | None = None,
         beside: Scratch | None = None,
+        dies: bool = False,
+        undo_proxy: Proxy | None = None,
         **options: Any,
     ) -> None:
         """`change` are other values of the contract, and `grants` stand for the project's own.
 
-        `beside` is another worker, whose store and world this one shares.
+        `beside` is another worker, whose store and world this one shares. One that `dies` executes
+        calls and writes no outcome. `undo_proxy` stands in front of the compensation tool.
         """
         self.subject = subject
-        self._proxy, self._grants = proxy, grants
+        self._grants = grants
+        undo = subject.contract.transactional.compensation_tool or ""
+        self._proxies = {undo: undo_proxy, subject.name: proxy}
+        self._dies = dies
+        self.reached = 0
+        """How often the tool under evaluation, or the proxy in front of it, was reached."""
         self._is_first = beside is None
         found = subject.good.target if target is None else target
         self.clock: FakeClock = FakeClock(subject.now) if beside is None else beside.clock
@@ -125,7 +137,7 @@ class Scratch:
         subject, source = self.subject, self.subject.source
         options.setdefault("secrets", _canaries(subject, source))
         runtime = Runtime(
-            self.store,
+            cast("Store", _DyingStore(self.store)) if self._dies else self.store,
             policy=options.pop("policy", source.policy),
             tenants=source.tenants,
             clock=self.clock,
@@ -161,7 +173,12 @@ class Scratch:
 
     def _tool(self, record: RegistryRecord, change: Mapping[str, Any]) -> Tool[..., Any]:
         contract, original = record.contract, record.tool
-        injected = {_CONTEXT: Context} if original is None else original.injected
+        injected: dict[str, Any] = {_CONTEXT: Context}
+        injected |= {} if original is None else original.injected
+        if not self.subject.real:  # a stub gets every secret, so that it could leak each
+            known = {mark.name for mark in injected.values() if isinstance(mark, Secret)}
+            missing = set(contract.secrets) - known
+            injected |= {f"counterseal_{name}": Secret(name) for name in missing}
         update: dict[str, Any] = {**change, "isolation": "auto", "http": None, "mcp": None}
         if contract.runtime.sandbox_isolated:
             update["runtime"] = contract.runtime.model_copy(update={"sandbox_isolated": False})
@@ -185,9 +202,9 @@ class Scratch:
         given: dict[str, Any],
     ) -> Any:
         arguments = {name: value for name, value in given.items() if name not in injected}
+        context = given.pop(_CONTEXT, None)
         values = {name: value for name, value in given.items() if name in injected}
-        context = next((value for value in values.values() if isinstance(value, Context)), None)
-        key = None if context is None else context.key
+        key = context.key if isinstance(context, Context) else None
         output: Any = None
 
         async def inner() -> Any:
@@ -200,11 +217,9 @@ class Scratch:
             self.executed.append(Executed(contract.name, arguments, key, values, output))
             return output
 
-        proxied = self._proxy is not None and contract.name == self.subject.name
-        if not proxied or self._proxy is None:
-            return await inner()
-        number = sum(one.tool == contract.name for one in self.executed) + 1
-        return await self._proxy(number, inner)
+        self.reached += contract.name == self.subject.name
+        proxy = self._proxies.get(contract.name)
+        return await inner() if proxy is None else await proxy(self.reached, inner)
 
     def _answer(self, contract: Contract, arguments: Mapping[str, Any], key: str | None) -> Any:
         if key is not None and key in self.world.done:
@@ -216,8 +231,9 @@ class Scratch:
         self.world.effects += 1
         if key is not None:
             self.world.done[key] = output
-        self.world.done["last"] = output
-        if self.world.target is not None:
+        if contract.name == self.subject.contract.transactional.compensation_tool:
+            self.world.target = thaw(self.subject.good.target)
+        elif self.world.target is not None:
             try:
                 after = expected_state(contract, arguments, output)
             except TemplateError:
@@ -262,6 +278,23 @@ class Scratch:
         await self.approve(observation.approval_id)
         return await self.submit(arguments, **fields)
 
+    async def look(self, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return what the contract's probe finds now; None if there is nothing."""
+        contract = self.runtime.registry.versions(self.subject.name)[0].contract
+        if contract.probe is None:
+            return None
+        caller = self.subject.caller
+        request = ProbeRequest(
+            contract=contract,
+            arguments=arguments,
+            context=lambda: Context(principal=caller, run_id=RUN, call_id="call_look"),
+            registry=self.runtime.registry,
+            executor=self.runtime.executor,
+            seconds=contract.runtime.timeout_ms / 1000,
+        )
+        found = await probe(contract.probe, request)
+        return None if found is None else found.state
+
     @property
     def executions(self) -> int:
         """How often the tool under evaluation was executed."""
@@ -283,6 +316,22 @@ class Scratch:
         trace: TracebackType | None,
     ) -> None:
         await self.runtime.__aexit__(kind, error, trace)
+
+
+class _DyingStore:
+    """The store as a process sees it that dies before it can write an outcome."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def settle(self, _request: Any) -> bool:
+        raise StoreError("this worker is gone")
+
+    async def close(self) -> None:
+        """Leave the store to the next worker."""
 
 
 def needed(source: Runtime, record: RegistryRecord) -> list[RegistryRecord]:

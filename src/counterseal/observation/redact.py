@@ -12,7 +12,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import re2
@@ -454,8 +454,12 @@ def _accepted(rule: Rule, found: Found) -> Found | None:
     return found
 
 
-def _search_for(patterns: Iterable[str]) -> Callable[[bytes], list[int] | None]:
-    """Return a search that tells which of the patterns match somewhere in a text."""
+@lru_cache(maxsize=64)
+def _search_for(*patterns: str) -> Callable[[bytes], list[int] | None]:
+    """Return a search that tells which of the patterns match somewhere in a text.
+
+    Kept, because compiling takes longer than everything else of a new runtime together.
+    """
     options = re2.Options()
     options.max_mem = _PLENTY
     options.log_errors = False
@@ -487,8 +491,8 @@ class Redactor:
         for order, rule in enumerate(rules_for(pii)):
             hinted.setdefault(rule.hint, {})[order] = rule
         self._hinted = tuple(hinted.values())
-        self._hints = _search_for(hinted)
-        self.suspects = _search_for(["|".join((*hinted, SUSPECT, _TELLING_KEY))])
+        self._hints = _search_for(*hinted)
+        self.suspects = _search_for("|".join((*hinted, SUSPECT, _TELLING_KEY)))
 
     def redact(self, value: Any) -> tuple[Any, tuple[Redaction, ...]]:
         """Return the redacted value and the list of redactions."""

@@ -1,14 +1,17 @@
 """Defects that are put into a tool, a rule or a policy on purpose: each is found by its mode."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from counterseal import Config, Invariant, tool
+from counterseal import Config, Context, Invariant, Secret, tool
 from counterseal.call.call import Tenant
 from counterseal.policy import Policy
+from counterseal.testing import fake_tool
 
+Room = Annotated[str, Field(max_length=10, description="Which room.")]
 READS = {"effect": "read_only", "version": "1.0.0", "owner": "tests"}
 Amount = Annotated[int, Field(ge=0, le=100, description="How much.")]
 
@@ -114,3 +117,131 @@ async def test_a_policy_that_is_lenient_with_risky_callers_is_found(failures, tm
     lax = policy_of(tmp_path, 'principal.risk_level == "low"')
     found = await failures(quote(), policy=lax)
     assert modes_of(found) == {"permissions"}
+
+
+# --- idempotency and retry ------------------------------------------------------------------------
+
+
+class Bank:
+    """A service that charges, and may or may not honour keys."""
+
+    def __init__(self, *, honours):
+        self.honours = honours
+        self.charges = {}
+
+    def reset(self):
+        self.charges.clear()
+
+    def charge(self, key, amount):
+        known = self.charges.get(key) if self.honours else None
+        if known is None:
+            known = {"charge_id": f"ch_{len(self.charges) + 1}", "amount": amount}
+            self.charges[key if self.honours else len(self.charges)] = known
+        return known
+
+
+class Charged(BaseModel):
+    charge_id: str
+    amount: int
+
+
+def charging(bank, **declared):
+    async def charge(amount: Amount, ctx: Context) -> Charged:
+        """Charge an amount."""
+        return Charged(**bank.charge(ctx.key, amount))
+
+    return tool(**{**READS, "effect": "draft", "on_unknown": "retry_same_key", **declared})(charge)
+
+
+@pytest.mark.parametrize("honours", [True, False])
+async def test_a_tool_that_ignores_its_key_is_found(failures, honours):
+    bank = Bank(honours=honours)
+    found = await failures(charging(bank), reset=bank.reset)
+    assert modes_of(found) == (set() if honours else {"idempotency", "retry"})
+    assert honours or "ignores its key" in found[0][2]
+
+
+async def test_a_tool_whose_read_back_does_not_find_its_calls_is_found(failures):
+    bank = Bank(honours=True)
+
+    def find(ctx: Context) -> Charged | None:
+        return None
+
+    mutant = charging(bank, on_unknown="read_back", read_back=find)
+    found = await failures(mutant, reset=bank.reset, mode="idempotency")
+    assert [name for _, name, _ in found] == ["a worker dies before it writes the outcome"]
+
+
+# --- observations ---------------------------------------------------------------------------------
+
+
+async def test_an_output_that_breaks_its_schema_is_found(failures):
+    schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["price"],
+        "properties": {"price": {"type": "integer"}},
+    }
+    found = await failures(fake_tool("quote", {"price": "seven"}, output_schema=schema))
+    assert {"observation"} <= modes_of(found)
+    own = next(message for _, name, message in found if name.startswith("its own answer"))
+    assert "OBSERVATION_NORMALIZATION_FAIL" in own
+
+
+async def test_a_tool_that_leaks_a_secret_is_found(failures):
+    @tool(**READS)
+    async def connect(token: Annotated[str, Secret("api_token")]) -> dict[str, str]:
+        """Connect."""
+        return {"url": f"https://example.org/?token={token}"}
+
+    found = await failures(connect, secrets={"api_token": "a-long-secret-value"})
+    assert modes_of(found) == {"observation"}
+    assert "holds the secret" in found[0][2]
+
+
+# --- compensation ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("works", [True, False])
+async def test_a_compensation_that_does_nothing_is_found(failures, works):
+    rooms = {}
+
+    def look(room: str) -> dict[str, str]:
+        return {"status": rooms.get(room, "free")}
+
+    @tool(**{**READS, "effect": "draft", "exposed": False})
+    async def free_room(room: Room) -> dict[str, bool]:
+        """Free a room again."""
+        if works:
+            rooms.pop(room, None)
+        return {"freed": True}
+
+    @tool(
+        **{**READS, "effect": "draft"},
+        resource="room:{room}",
+        probe=look,
+        expected={"status": "booked"},
+        compensation_tool="free_room",
+    )
+    async def book_room(room: Room) -> dict[str, bool]:
+        """Book a room."""
+        rooms[room] = "booked"
+        return {"booked": True}
+
+    declared = {"book_room": {"run": "real"}}
+    found = await failures(free_room, book_room, declared=declared, reset=rooms.clear, stubbed=True)
+    assert modes_of(found) == (set() if works else {"compensation"})
+    assert works or "still finds what the call did" in found[0][2]
+
+
+# --- drift ----------------------------------------------------------------------------------------
+
+
+async def test_a_function_that_no_longer_fits_its_contract_is_found(failures):
+    async def other(amount: Amount, currency: str) -> dict[str, int]:
+        """Quote a price."""
+        return {"price": amount}
+
+    drifted = replace(quote(), function=other)
+    found = await failures(drifted, mode="drift", stubbed=True)
+    assert [name for _, name, _ in found] == ["the function takes what the contract declares"]

@@ -7,8 +7,16 @@ from typing import Final
 
 from counterseal.evaluation.cases import EvaluationMode
 from counterseal.evaluation.modes import (
+    approval_gate,
+    duplicates,
+    faults,
+    injection,
+    observations,
     permission_boundaries,
+    repair_loop,
+    reversal,
     schema_conformance,
+    schema_drift,
     semantic_rules,
 )
 
@@ -16,4 +24,12 @@ MODES: Final[tuple[EvaluationMode, ...]] = (
     schema_conformance.MODE,
     semantic_rules.MODE,
     permission_boundaries.MODE,
+    approval_gate.MODE,
+    duplicates.MODE,
+    faults.MODE,
+    repair_loop.MODE,
+    observations.MODE,
+    reversal.MODE,
+    injection.MODE,
+    schema_drift.MODE,
 )

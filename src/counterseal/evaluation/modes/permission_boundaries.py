@@ -133,7 +133,8 @@ def _apart(subject: Subject) -> Any:
             first = await scratch.carry_out(arguments, key="evaluation")
             second = await scratch.submit(arguments, other, key="evaluation")
             expect(not second.idempotency_hit, "the answer of one tenant was given to another")
-            shown = subject.real and first.ok and second.ok and bool(first.data)
+            reads = subject.real and not subject.contract.mutates
+            shown = reads and first.ok and second.ok and bool(first.data)
             same = shown and subject.contract.resource and second.data == first.data
             expect(
                 not (same and subject.contract.security.tenant_scoped),
