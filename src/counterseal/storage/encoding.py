@@ -1,4 +1,4 @@
-"""Records as the columns in which every database keeps them, and back.
+"""Records as the columns in which every database keeps them, and back; and reads of them.
 
 Columns that hold JSON are text. The order of columns is the order of the tables in `schema.sql`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pydantic_core import from_json
 
@@ -27,6 +27,7 @@ from counterseal.ledger.records import (
 )
 from counterseal.ledger.requests import LogRow
 from counterseal.ledger.rows import DueRow, RunProgress, json_text
+from counterseal.storage.backend import Place
 
 DbRow = tuple[Any, ...]
 
@@ -230,3 +231,58 @@ def _head(number: Any, seq: Any, own: Any) -> Head:
     if type(number) is not int or type(seq) is not int:
         raise ValueError("number and place of a head must be whole numbers")
     return Head(number, seq, bytes.fromhex(own))
+
+
+# --- reads ----------------------------------------------------------------------------------------
+
+
+class SqlReads(Protocol):
+    """Reads that are one statement of the same name on both databases."""
+
+    async def _row(self, query: str, *values: Any) -> Any:
+        """Return the row that a statement finds, by the statement's name; None: there is none."""
+
+    async def _rows(self, query: str, *values: Any) -> Sequence[Any]:
+        """Return all rows that a statement finds."""
+
+    async def find_held(self, tenant: str, approval_id: str) -> Held | None:
+        row = await self._row("find_held", tenant, approval_id)
+        return None if row is None else held_from(row)
+
+    async def list_held(
+        self,
+        tenant: str | None,
+        status: HeldStatus,
+        limit: int,
+        between: tuple[Place, Place],
+        *,
+        newest_first: bool,
+    ) -> Sequence[Held]:
+        values = (status.value, *between[0], *between[1], limit)
+        if tenant is None:
+            query = "newest_of_all_held" if newest_first else "list_all_held"
+            rows = await self._rows(query, *values)
+        else:
+            query = "newest_held" if newest_first else "list_held"
+            rows = await self._rows(query, tenant, *values)
+        return [held_from(row) for row in rows]
+
+    async def find_due(self, tenant: str, kind: DueKind, key: str) -> Due | None:
+        row = await self._row("find_due", tenant, str(kind), key)
+        return None if row is None else due_from(row)
+
+    async def changes(self, after: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
+        rows = await self._rows("changes", after)
+        return [(number, json_value(what)) for number, what in rows]
+
+    async def find_session(self, session: str) -> SessionRow | None:
+        row = await self._row("find_session", session)
+        return None if row is None else session_from(row)
+
+    async def fetch(self, tenant: str, pointer: str) -> bytes | None:
+        row = await self._row("fetch", tenant, pointer)
+        return None if row is None else row[0]
+
+    async def heads(self, tenant: str, since: int) -> Mapping[str, Head]:
+        rows = await self._rows("heads", tenant, since)
+        return {segment: Head(*head) for segment, *head in rows}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from counterseal.audit import Event, Head, Link
+from counterseal.audit import Event, Link
 from counterseal.audit.chain import COLUMNS, Checkpoint, micros, place_of
 from counterseal.ledger.changes import IDLE_SECONDS
 from counterseal.ledger.due_work import escalated_concern, failed_concern, sorted_concerns
@@ -16,12 +16,7 @@ from counterseal.ledger.holds import caller_key
 from counterseal.ledger.records import (
     Asker,
     Concern,
-    Due,
-    DueKind,
-    Held,
-    HeldStatus,
     RunRecord,
-    SessionRow,
 )
 from counterseal.ledger.requests import (
     CallFilter,
@@ -33,16 +28,14 @@ from counterseal.ledger.requests import (
     stored_entry,
 )
 from counterseal.ledger.rows import CallerKey, TenantKey, current_entry
-from counterseal.storage.backend import Place
 from counterseal.storage.encoding import (
+    SqlReads,
     checkpoint_from,
     due_from,
     found_event,
     held_from,
-    json_value,
     log_row,
     run_from,
-    session_from,
 )
 from counterseal.storage.postgres.batches import Batcher, QueuedJob
 from counterseal.storage.postgres.connections import Connection
@@ -203,7 +196,7 @@ async def _find(database: Any, jobs: Sequence[_FindRun | _FindImplicit]) -> None
 # --- all reads ------------------------------------------------------------------------------------
 
 
-class PostgresQueries:
+class PostgresQueries(SqlReads):
     """Reads on connections of their own."""
 
     def __init__(self, reading: Batcher) -> None:
@@ -232,60 +225,21 @@ class PostgresQueries:
         return run
 
     async def look_up(self, tenant: str, key: str) -> StoredEntry | None:
-        row = await self._row(_Q["look_up"], tenant, key)
+        row = await self._row("look_up", tenant, key)
         return None if row is None else _stored(row)
 
     async def look_up_call(self, tenant: str, call_id: str, limit: int) -> Sequence[StoredEntry]:
-        rows = await self._rows(_Q["look_up_call"], tenant, call_id, limit)
+        rows = await self._rows("look_up_call", tenant, call_id, limit)
         return [_stored(row) for row in rows]
 
-    async def find_held(self, tenant: str, approval_id: str) -> Held | None:
-        row = await self._row(_Q["find_held"], tenant, approval_id)
-        return None if row is None else held_from(row)
-
-    async def list_held(
-        self,
-        tenant: str | None,
-        status: HeldStatus,
-        limit: int,
-        between: tuple[Place, Place],
-        *,
-        newest_first: bool,
-    ) -> Sequence[Held]:
-        first, last = between
-        values = (status.value, *first, *last, limit)
-        if tenant is None:
-            query = _Q["newest_of_all_held"] if newest_first else _Q["list_all_held"]
-            rows = await self._rows(query, *values)
-        else:
-            query = _Q["newest_held"] if newest_first else _Q["list_held"]
-            rows = await self._rows(query, tenant, *values)
-        return [held_from(row) for row in rows]
-
-    async def find_due(self, tenant: str, kind: DueKind, key: str) -> Due | None:
-        row = await self._row(_Q["find_due"], tenant, str(kind), key)
-        return None if row is None else due_from(row)
-
     async def concerns(self, tenant: str | None, limit: int) -> Sequence[Concern]:
-        escalated = await self._rows(_Q["escalated"], tenant, limit)
-        failed = await self._rows(_Q["failed_due"], tenant, limit)
+        escalated = await self._rows("escalated", tenant, limit)
+        failed = await self._rows("failed_due", tenant, limit)
         concerns = [escalated_concern(ledger_row_from(row).entry) for row in escalated]
         concerns += [failed_concern(due_from(row)) for row in failed]
         return sorted_concerns(concerns, limit)
 
-    async def changes(self, after: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
-        rows = await self._rows(_Q["changes"], after)
-        return [(number, json_value(what)) for number, what in rows]
-
-    async def find_session(self, session: str) -> SessionRow | None:
-        row = await self._row(_Q["find_session"], session)
-        return None if row is None else session_from(row)
-
     # --- the record -------------------------------------------------------------------------------
-
-    async def fetch(self, tenant: str, pointer: str) -> bytes | None:
-        row = await self._row(_Q["fetch"], tenant, pointer)
-        return None if row is None else row[0]
 
     async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         place = (None, None) if search.after is None else place_of(search.after)
@@ -334,29 +288,25 @@ class PostgresQueries:
     ) -> Sequence[TallyCount]:
         begin, end = micros(since), micros(until)
         edges = [begin + (end - begin) * part // parts for part in range(parts + 1)]
-        rows = await self._rows(_Q["tallies"], tenant, list(range(parts)), edges[:-1], edges[1:])
+        rows = await self._rows("tallies", tenant, list(range(parts)), edges[:-1], edges[1:])
         return [TallyCount(*row) for row in rows]
 
     async def tenants(self) -> Sequence[str]:
-        return sorted(tenant for (tenant,) in await self._rows(_Q["tenants"]))
+        return sorted(tenant for (tenant,) in await self._rows("tenants"))
 
     async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[LogRow]:
-        rows = await self._rows(_Q["recorded"], tenant, *after, limit)
+        rows = await self._rows("recorded", tenant, *after, limit)
         return [log_row(Link(*row[_EVENT_COLUMNS:]), tuple(row[:_EVENT_COLUMNS])) for row in rows]
 
-    async def heads(self, tenant: str, since: int) -> Mapping[str, Head]:
-        rows = await self._rows(_Q["heads"], tenant, since)
-        return {segment: Head(*head) for segment, *head in rows}
-
     async def checkpoints(self, tenant: str) -> Sequence[Checkpoint]:
-        rows = await self._rows(_Q["checkpoints"], tenant)
+        rows = await self._rows("checkpoints", tenant)
         return [checkpoint_from(tuple(row)) for row in rows]
 
     async def _row(self, query: str, *values: Any) -> Any:
-        return await self.read(lambda database: database.fetchrow(query, *values))
+        return await self.read(lambda database: database.fetchrow(_Q[query], *values))
 
     async def _rows(self, query: str, *values: Any) -> Sequence[Any]:
-        return await self.read(lambda database: database.fetch(query, *values))
+        return await self.read(lambda database: database.fetch(_Q[query], *values))
 
 
 def _stored(row: Sequence[Any]) -> StoredEntry:

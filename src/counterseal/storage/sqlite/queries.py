@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import uniform
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from counterseal.audit import Event, Head, Link
+from counterseal.audit import Event, Link
 from counterseal.audit.chain import Checkpoint, micros
 from counterseal.ledger.changes import IDLE_SECONDS
 from counterseal.ledger.due_work import escalated_concern, failed_concern, sorted_concerns
@@ -18,12 +18,7 @@ from counterseal.ledger.holds import caller_key
 from counterseal.ledger.records import (
     Asker,
     Concern,
-    Due,
-    DueKind,
-    Held,
-    HeldStatus,
     RunRecord,
-    SessionRow,
 )
 from counterseal.ledger.requests import (
     CallFilter,
@@ -37,18 +32,16 @@ from counterseal.ledger.requests import (
     stored_entry,
 )
 from counterseal.ledger.rows import current_entry
-from counterseal.storage.backend import Place
 from counterseal.storage.encoding import (
     DbRow,
+    SqlReads,
     checkpoint_from,
     due_from,
     entry_from,
     found_event,
     held_from,
-    json_value,
     log_row,
     run_from,
-    session_from,
 )
 from counterseal.storage.scripts import statements
 from counterseal.storage.sqlite.database import Database
@@ -90,7 +83,7 @@ _CALL_INDEXES: Final = {
 """Indexes of calls, by column."""
 
 
-class SqliteQueries:
+class SqliteQueries(SqlReads):
     """Reads of one file."""
 
     def __init__(self, database: Database, writer: Writer, *, patience: float) -> None:
@@ -185,46 +178,18 @@ class SqliteQueries:
         return None if self._database.busy else self._cache
 
     async def look_up(self, tenant: str, key: str) -> StoredEntry | None:
-        row = await self._row(_Q["look_up"], tenant, key)
+        row = await self._row("look_up", tenant, key)
         return None if row is None else self._stored(row)
 
     async def look_up_call(self, tenant: str, call_id: str, limit: int) -> Sequence[StoredEntry]:
         return [
-            self._stored(row)
-            for row in await self._rows(_Q["look_up_call"], tenant, call_id, limit)
+            self._stored(row) for row in await self._rows("look_up_call", tenant, call_id, limit)
         ]
 
     def _stored(self, row: DbRow) -> StoredEntry:
         return stored_entry(ledger_row_from(row), row[19], self._database.clock())
 
     # --- people and operators ---------------------------------------------------------------------
-
-    async def find_held(self, tenant: str, approval_id: str) -> Held | None:
-        row = await self._row(_Q["find_held"], tenant, approval_id)
-        return None if row is None else held_from(row)
-
-    async def list_held(
-        self,
-        tenant: str | None,
-        status: HeldStatus,
-        limit: int,
-        between: tuple[Place, Place],
-        *,
-        newest_first: bool,
-    ) -> Sequence[Held]:
-        begin, end = between
-        values = (status.value, *begin, *end, limit)
-        if tenant is None:
-            query = _Q["newest_of_all_held"] if newest_first else _Q["list_all_held"]
-            rows = await self._rows(query, *values)
-        else:
-            query = _Q["newest_held"] if newest_first else _Q["list_held"]
-            rows = await self._rows(query, tenant, *values)
-        return [held_from(row) for row in rows]
-
-    async def find_due(self, tenant: str, kind: DueKind, key: str) -> Due | None:
-        row = await self._row(_Q["find_due"], tenant, str(kind), key)
-        return None if row is None else due_from(row)
 
     async def concerns(self, tenant: str | None, limit: int) -> Sequence[Concern]:
         def read(db: sqlite3.Cursor) -> Sequence[Concern]:
@@ -235,19 +200,7 @@ class SqliteQueries:
 
         return sorted_concerns(await self.read(read), limit)
 
-    async def changes(self, after: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
-        rows = await self._rows(_Q["changes"], after)
-        return [(number, json_value(what)) for number, what in rows]
-
-    async def find_session(self, session: str) -> SessionRow | None:
-        row = await self._row(_Q["find_session"], session)
-        return None if row is None else session_from(row)
-
     # --- the record -------------------------------------------------------------------------------
-
-    async def fetch(self, tenant: str, pointer: str) -> bytes | None:
-        row = await self._row(_Q["fetch"], tenant, pointer)
-        return None if row is None else row[0]
 
     async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         by_index = any(name in _EVENT_INDEXES for name in searched_columns(search))
@@ -265,24 +218,20 @@ class SqliteQueries:
         return await self._read_aside(lambda db: _tallies(db, tenant, since, until, parts))
 
     async def tenants(self) -> Sequence[str]:
-        return [tenant for (tenant,) in await self._rows(_Q["tenants"])]
+        return [tenant for (tenant,) in await self._rows("tenants")]
 
     async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[LogRow]:
-        rows = await self._rows(_Q["recorded"], tenant, *after, limit)
+        rows = await self._rows("recorded", tenant, *after, limit)
         return [log_row(Link(*row[:6]), row[6:]) for row in rows]
 
-    async def heads(self, tenant: str, since: int) -> Mapping[str, Head]:
-        rows = await self._rows(_Q["heads"], tenant, since)
-        return {segment: Head(*head) for segment, *head in rows}
-
     async def checkpoints(self, tenant: str) -> Sequence[Checkpoint]:
-        return [checkpoint_from(row) for row in await self._rows(_Q["checkpoints"], tenant)]
+        return [checkpoint_from(row) for row in await self._rows("checkpoints", tenant)]
 
     async def _row(self, query: str, *values: Any) -> DbRow | None:
-        return await self.read(lambda db: first(db, query, values))
+        return await self.read(lambda db: first(db, _Q[query], values))
 
     async def _rows(self, query: str, *values: Any) -> Sequence[DbRow]:
-        return await self.read(lambda db: db.execute(query, values).fetchall())
+        return await self.read(lambda db: db.execute(_Q[query], values).fetchall())
 
 
 # --- calls and runs -------------------------------------------------------------------------------
