@@ -23,6 +23,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, TypeAdapter
 
+from counterseal.audit.verify import AuditReport
 from counterseal.errors import CountersealError
 from counterseal.gates.parse import CALLER_IDS
 from counterseal.observation import Observation
@@ -30,7 +31,7 @@ from counterseal.proposal import Proposal
 from counterseal.views import Me
 from counterseal.views.approvals import ApprovalPage, ApprovalRow
 from counterseal.views.attention import AttentionRow
-from counterseal.views.audit_log import AuditReport, ChainStatus, EventRow
+from counterseal.views.audit_log import ChainStatus, EventRow
 from counterseal.views.call_page import CallPage, CallRow, ProblemBody
 from counterseal.views.calls import BudgetRow, RunPage
 from counterseal.views.metrics import MetricRow

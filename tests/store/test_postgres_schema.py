@@ -105,9 +105,10 @@ async def test_every_query_is_sound_and_asked_somewhere(made):
         assert ";" not in query, name
         await made.prepare(query)
     package = Path(postgres.__file__).parent
-    source = "".join(file.read_text(encoding="utf-8") for file in package.glob("*.py"))
-    asked = set(re.findall(r'_Q\["(\w+)"\]', source))
-    assert asked == set(statements("postgres"))
+    files = [*package.glob("*.py"), package.parent / "encoding.py"]
+    source = "".join(file.read_text(encoding="utf-8") for file in files)
+    asked = set(re.findall(r'(?:_Q\[|_rows?\()"(\w+)"', source))
+    assert asked <= set(statements("postgres")) <= set(re.findall(r'"(\w+)"', source))
 
 
 async def test_no_query_looks_at_more_than_it_needs(made):

@@ -86,7 +86,7 @@ async def test_text_that_was_written_into_an_erased_event_is_seen(
     await store.expire(ExpiryRequest(events_after=LATER))
     first, second, _ = await log_of(store)
     assert (first.columns, second.columns) == (None, None)
-    assert not [one for one in await findings() if one.kind is FindingKind.CHANGED]
+    assert not [one for one in await findings() if one.kind == FindingKind.CHANGED]
     if url.startswith("postgres"):
         what = what.replace("user", "user_id")
     tamper(f"UPDATE events SET {what} WHERE number = {first.link.number}")
@@ -95,7 +95,7 @@ async def test_text_that_was_written_into_an_erased_event_is_seen(
     assert changed.columns[1] == "acme"
     assert len([one for one in changed.columns if one is not None]) == 2
     assert untouched == second
-    (found,) = [one for one in await findings() if one.kind is FindingKind.CHANGED]
+    (found,) = [one for one in await findings() if one.kind == FindingKind.CHANGED]
     assert found.event_id == first.link.event_id
 
 

@@ -189,7 +189,7 @@ def test_knowing_of_erasures_beforehand_changes_no_finding(log):
 def test_an_empty_record_is_in_order():
     report = RecordVerifier("acme", ()).report()
     assert report.ok
-    assert report.record() == {
+    assert report.model_dump() == {
         "tenant": "acme",
         "ok": True,
         "events": 0,
@@ -566,7 +566,7 @@ def test_more_erased_than_on_record_is_found_even_where_erasing_was_due():
     assert first.columns[0] == "audit.erased"
     erase(None, log, first)
     (finding,) = log.check("acme").findings
-    assert finding.kind is FindingKind.ERASED
+    assert finding.kind == FindingKind.ERASED
 
 
 def test_an_erasure_without_a_record_names_the_event():

@@ -9,10 +9,10 @@ are reported as *unsealed*.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json
 
 from counterseal.audit.chain import (
@@ -28,7 +28,6 @@ from counterseal.audit.chain import (
     link_hash,
 )
 from counterseal.audit.events import EventType
-from counterseal.canonical import exported
 from counterseal.keys import KeyRing, Purpose
 
 # --- the report -----------------------------------------------------------------------------------
@@ -36,6 +35,9 @@ from counterseal.keys import KeyRing, Purpose
 
 MAX_FINDINGS: Final = 100
 """Findings that are listed; more are only counted, so that a rewritten log fills no screen."""
+_ROW: Final = ConfigDict(
+    frozen=True, extra="ignore", json_schema_extra={"additionalProperties": False}
+)
 
 
 class FindingKind(StrEnum):
@@ -68,9 +70,6 @@ class AuditFinding(NamedTuple):
     """Place in the segment, from 1 on; the first where several are missing."""
     checkpoint: int | None = None
 
-    def record(self) -> dict[str, Any]:
-        return {**self._asdict(), "kind": self.kind.value}
-
 
 class Findings:
     """Keeps the first findings, and counts all."""
@@ -85,13 +84,29 @@ class Findings:
             self.kept.append(finding)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """The result of verifying one tenant's record."""
+class FindingRow(BaseModel):
+    """One defect that a verification found."""
+
+    model_config = _ROW
+
+    kind: str
+    message: str
+    event_id: str | None
+    segment: str | None
+    place: int | None
+    checkpoint: int | None
+
+
+class AuditReport(BaseModel):
+    """The result of verifying the record."""
+
+    model_config = _ROW
 
     tenant: str
+    ok: bool
     events: int
     segments: int
+    """Parts of the record that were checked, each a chain of events."""
     sealed: int
     """Events covered by a checkpoint whose signature was verified."""
     unsealed: int
@@ -102,16 +117,7 @@ class Report:
     checkpoints: int
     found: int
     """Number of findings; `findings` is cut at `MAX_FINDINGS`."""
-    findings: tuple[AuditFinding, ...] = field(default=(), repr=False)
-
-    @property
-    def ok(self) -> bool:
-        return self.found == 0
-
-    def record(self) -> dict[str, Any]:
-        """Return the report as plain JSON data."""
-        findings = [finding.record() for finding in self.findings]
-        return {"tenant": self.tenant, "ok": self.ok, **exported(self), "findings": findings}
+    findings: list[FindingRow]
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
@@ -400,23 +406,25 @@ class RecordVerifier:
         """Add a finding that concerns the record as a whole."""
         self._findings.add(AuditFinding(kind, text))
 
-    def report(self) -> Report:
+    def report(self) -> AuditReport:
         """Return the result. Nothing can be fed afterwards."""
         for name in self._seals.heads:
             if name not in self._segments:
                 self._begin(name)
         for segment in self._segments.values():
             segment.finish()
-        return Report(
+        erased_unsealed = self._report_erasures()
+        return AuditReport(
             tenant=self._tenant,
+            ok=self._findings.count == 0,
             events=self._events,
             segments=sum(segment.begun for segment in self._segments.values()),
             sealed=self._sealed,
             unsealed=self._events - self._sealed,
             erased=self._erased,
-            erased_unsealed=self._report_erasures(),
+            erased_unsealed=erased_unsealed,
             checkpoints=self._checkpoints,
-            findings=tuple(self._findings.kept),
+            findings=[FindingRow(**one._asdict()) for one in self._findings.kept],
             found=self._findings.count,
         )
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from counterseal.audit import Event
     from counterseal.audit.chain import Checkpoint
-    from counterseal.audit.verify import Report
+    from counterseal.audit.verify import AuditReport
     from counterseal.ledger.requests import EventFilter
     from counterseal.storage import Store
     from counterseal.vault import Vault
@@ -548,10 +548,10 @@ def verify(
     ring, progress = load_keys(keys), ProgressBar("event")
     known: Mapping[str, Mapping[int, bytes]] = {} if receipts is None else _receipts(receipts)
 
-    async def verify_all(opened: Store) -> list[Report]:
+    async def verify_all(opened: Store) -> list[AuditReport]:
         names = [tenant] if tenant else sorted({*await opened.tenants(), *known})
         total = sum([await count_events(opened, name) for name in names])
-        reports: list[Report] = []
+        reports: list[AuditReport] = []
 
         def show_count(count: int) -> None:
             progress.show(sum(report.events for report in reports) + count, total)
@@ -566,7 +566,7 @@ def verify(
     with progress:
         reports = with_store(store, verify_all)
     ok = all(report.ok for report in reports)
-    record = {"ok": ok, "tenants": [report.record() for report in reports]}
+    record = {"ok": ok, "tenants": reports}
     render(record, lambda: (text for one in reports for text in _report(one)), as_json=as_json)
     for report in [] if as_json else reports:
         if report.events and not report.checkpoints:
@@ -598,7 +598,7 @@ def _receipts(file: Path) -> dict[str, dict[int, bytes]]:
     return receipts
 
 
-def _report(report: Report) -> Iterator[str]:
+def _report(report: AuditReport) -> Iterator[str]:
     """Yield a line about a tenant, and a line for each finding."""
     segments = counted(report.segments, "segment")
     verdict = "intact" if report.ok else counted(report.found, "finding")

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from counterseal.audit import CallFields, Event, EventType, Head
 from counterseal.audit.chain import Checkpoint, make_checkpoint, sealed_heads
-from counterseal.audit.verify import LATE_MICROS, FindingKind, RecordVerifier, Report
+from counterseal.audit.verify import LATE_MICROS, AuditReport, FindingKind, RecordVerifier
 from counterseal.call.capture import Capture, unpack_capture
 from counterseal.errors import CountersealError, StoreError
 from counterseal.keys import KeyRing, Signer
@@ -37,7 +37,7 @@ async def verify_store(
     *,
     receipts: Mapping[int, bytes] | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Report:
+) -> AuditReport:
     """Verify a tenant's whole record as it is now, without events that come in meanwhile.
 
     `receipts` are hashes of checkpoints by number, kept elsewhere; `progress` is called with the

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from counterseal.audit import Event, EventType
 from counterseal.audit.chain import UnknownEventIdError, sealed_heads
 from counterseal.audit.events import csv_head, csv_line, json_line
-from counterseal.audit.verify import LATE_MICROS
+from counterseal.audit.verify import LATE_MICROS, AuditReport
 from counterseal.errors import CountersealError
 from counterseal.ledger.requests import EventFilter
 from counterseal.operations.auditor import find_call, verify_store
@@ -78,37 +78,6 @@ class ChainStatus(RowModel):
     unsealed: int | None
     """Segments that are new or longer since the last checkpoint. None without a checkpoint."""
     has_key: bool
-
-
-class FindingRow(RowModel):
-    """One defect that a verification found."""
-
-    kind: str
-    message: str
-    event_id: str | None
-    segment: str | None
-    place: int | None
-    checkpoint: int | None
-
-
-class AuditReport(RowModel):
-    """The result of verifying the record."""
-
-    tenant: str
-    ok: bool
-    events: int
-    segments: int
-    """Parts of the record that were checked, each a chain of events."""
-    sealed: int
-    """Events covered by a checkpoint whose signature was verified."""
-    unsealed: int
-    """Events that no verified checkpoint covers."""
-    erased: int
-    erased_unsealed: int
-    checkpoints: int
-    found: int
-    """Number of findings; `findings` may be cut."""
-    findings: list[FindingRow]
 
 
 class VerificationRunningError(CountersealError):
@@ -217,7 +186,7 @@ class RecordViews(TenantSection):
             while not work.done():
                 yield checked
                 await asyncio.wait({work}, timeout=_PROGRESS_INTERVAL)
-            report = AuditReport.model_validate(work.result().record())
+            report = work.result()
         finally:
             work.cancel()
             await asyncio.wait({work})

@@ -12,22 +12,10 @@ from collections.abc import Container
 from functools import lru_cache
 from typing import Final
 
-_KEPT: Final = "\n\t"
+from counterseal import proposal
+
+_KEPT: Final = " \n\t"
 _LONGEST_READ: Final = 20_000
-_INVISIBLE_CATEGORIES: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
-# Invisible letters, marks and signs. Written as code points, because a reviewer can't see them.
-_INVISIBLE_OTHERS: Final = (
-    (0x34F, 0x34F),  # combining grapheme joiner
-    (0x115F, 0x1160),  # Hangul fillers
-    (0x17B4, 0x17B5),  # Khmer inherent vowels
-    (0x180B, 0x180F),  # Mongolian selectors
-    (0x2800, 0x2800),  # Braille pattern blank
-    (0x3164, 0x3164),  # Hangul filler
-    (0xFE00, 0xFE0F),  # variation selectors
-    (0xFFA0, 0xFFA0),  # half-width Hangul filler
-    (0x1D159, 0x1D159),  # musical symbol null notehead
-    (0xE0100, 0xE01EF),  # ideographic variation selectors
-)
 _UNNAMED: Final = {
     0x00: "NULL",
     0x07: "BELL",
@@ -47,13 +35,11 @@ _WORD: Final = re.compile(r"[^\W\d_]+")
 
 @lru_cache(maxsize=4096)
 def is_hidden(char: str) -> bool:
-    """Return whether a character is invisible. Space, newline and tab do not count."""
-    if char == " " or char in _KEPT:
-        return False
-    if unicodedata.category(char) in _INVISIBLE_CATEGORIES:
-        return True
-    point = ord(char)
-    return any(first <= point <= last for first, last in _INVISIBLE_OTHERS)
+    """Return whether a character is invisible. Space, newline and tab do not count.
+
+    The wide space of East Asian texts and the null notehead do.
+    """
+    return char not in _KEPT and (proposal.is_hidden(char) or char in "\u3000\U0001d159")
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from counterseal.audit import EventType
-from counterseal.views.audit_log import AuditReport, ChainStatus, EventRow
+from counterseal.audit.verify import AuditReport
+from counterseal.views.audit_log import ChainStatus, EventRow
 from counterseal.views.base import Page
 from counterseal.web.api.dependencies import (
     Context,

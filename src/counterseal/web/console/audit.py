@@ -14,8 +14,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from counterseal.audit import EventType
+from counterseal.audit.verify import AuditReport
 from counterseal.errors import StoreError
-from counterseal.views.audit_log import AuditReport
 from counterseal.views.base import WINDOWS, iso, window_seconds
 from counterseal.web.console.page_request import ConsoleState, PageRequest, form_time
 from counterseal.web.console.rendering import address
