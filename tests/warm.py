@@ -2,6 +2,7 @@
 
     subprocess.run([*warm("-m", "counterseal"), "check"])
     subprocess.Popen(warm(server_file, "--port", "0"))
+    PATH=programs()                     # a folder with `counterseal` and `python` that start warm
 
 Importing the MCP SDK takes a second of processor time, and the tests start hundreds of programs
 that do. `warm` returns the command of a small program (`warm_start`), which has the real one forked
@@ -22,6 +23,7 @@ import os
 import pkgutil
 import runpy
 import selectors
+import shlex
 import shutil
 import signal
 import socket
@@ -37,8 +39,10 @@ _START = Path(__file__).with_name("warm_start.py")
 _OTHERS = (
     *("mcp.server.lowlevel", "mcp.server.stdio", "mcp.client.streamable_http", "mcp.client.stdio"),
     *("uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl", "uvloop", "asyncpg"),
-    *("httpx", "argon2", "cryptography.x509", "multiprocessing", "sqlite3", "typer.testing"),
+    *("httpx", "argon2", "cryptography.x509", "multiprocessing", "sqlite3"),
 )
+PYTHON = "COUNTERSEAL_TEST_PYTHON"
+"""A variable with what `sys.executable` is in a program: `programs() / "python"`, for instance."""
 _LEFT_OUT = ("counterseal.adapters.", "counterseal.__main__", "counterseal.cli.templates")
 _F_SETSIG = 10
 
@@ -48,16 +52,29 @@ def warm(*words: str | Path) -> list[str]:
     given = [str(word) for word in words]
     if sys.platform != "linux":
         return [sys.executable, *given]
-    return [sys.executable, "-I", "-S", str(_START), _socket(os.getpid()), *given]
+    return [sys.executable, "-I", "-S", str(_START), str(_folder(os.getpid()) / "socket"), *given]
+
+
+def programs() -> Path:
+    """Return a folder with `counterseal` and `python`, for a PATH."""
+    return _folder(os.getpid()) if sys.platform == "linux" else Path(sys.executable).parent
 
 
 @cache
-def _socket(_pid: int) -> str:
-    """Start the process that is forked from, and return where it listens."""
-    folder = tempfile.mkdtemp(prefix="counterseal-warm-")
-    path = f"{folder}/socket"
+def _folder(_pid: int) -> Path:
+    """Start the process that is forked from, and return the folder in which it listens."""
+    folder = Path(tempfile.mkdtemp(prefix="counterseal-warm-"))
+    path = folder / "socket"
+    start = shlex.join([sys.executable, "-I", "-S", str(_START), str(path)])
+    cold = shlex.quote(sys.executable)
+    for name, lines in (
+        ("counterseal", f'exec {start} -m counterseal "$@"'),
+        ("python", f'case "$1" in -m|[!-]*) exec {start} "$@";; esac\nexec {cold} "$@"'),
+    ):
+        (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (folder / name).chmod(0o755)
     ready = subprocess.Popen(
-        [sys.executable, "-m", "tests.warm", path],
+        [sys.executable, "-m", "tests.warm", str(path)],
         cwd=_ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -72,7 +89,7 @@ def _socket(_pid: int) -> str:
         shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)
-    return path
+    return folder
 
 
 # --- the process that is forked from --------------------------------------------------------------
@@ -135,6 +152,14 @@ def _import_everything() -> None:
             importlib.import_module(found.name)
     for name in _OTHERS:
         importlib.import_module(name)
+    # What is imported by the first command and the first expression.
+    from typer.testing import CliRunner
+
+    from counterseal.cli.app import app
+    from counterseal.expressions import Expression
+
+    CliRunner().invoke(app, ["explain", "SUCCESS"])
+    Expression("true", names=())
 
 
 def _report(links: dict[int, socket.socket]) -> None:
@@ -183,6 +208,7 @@ def _run(job: _Job) -> None:
     os.environ.clear()
     os.environ.update(job.environment)
     os.chdir(job.folder)
+    sys.executable = os.environ.get(PYTHON, sys.executable)
     first, *more = job.words
     options: dict[str, Any] = {"run_name": "__main__"}
     if first == "-m":
@@ -194,7 +220,30 @@ def _run(job: _Job) -> None:
         runpy.run_path(first, **options)
 
 
+class _End:
+    """Ends a program after all that it has to do at its end, without taking its modules apart."""
+
+    code: int | None = None
+
+    def __call__(self) -> None:
+        if self.code is not None:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(self.code)
+
+
 if __name__ == "__main__":
+    end = _End()
+    atexit.register(end)  # before all others, to be called after them
     given = _serve(sys.argv[1])
     if given:
-        _run(given)
+        try:
+            _run(given)
+            end.code = 0
+        except SystemExit as stop:
+            whole = isinstance(stop.code, int)
+            end.code = stop.code & 0xFF if whole else int(stop.code is not None)
+            raise
+        except Exception:
+            end.code = 1
+            raise

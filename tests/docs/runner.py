@@ -85,10 +85,11 @@ def _block(page, lines, start, end, opening):
     )
 
 
-def run_page(page, folder, stand_ins=None):
+def run_page(page, folder, stand_ins=None, programs=None):
     """Run the page's examples in `folder`; the first that fails raises ExampleError.
 
-    `stand_ins` is given the text of them all, and says what to put in the place of what.
+    `stand_ins` is given the text of them all, and says what to put in the place of what. `programs`
+    is a folder in which commands are looked for first.
     """
     module = types.ModuleType("docs_page")
     # Type hints of classes and functions are looked up in their module by name.
@@ -96,7 +97,7 @@ def run_page(page, folder, stand_ins=None):
     blocks = [block for block in read_blocks(page) if not block.no_run]
     instead = stand_ins("".join(block.text for block in blocks)) if stand_ins else {}
     try:
-        with asyncio.Runner() as loop, contextlib.chdir(folder), Session() as session:
+        with asyncio.Runner() as loop, contextlib.chdir(folder), Session(programs) as session:
             for block in blocks:
                 _run_block(_with(block, instead), module, loop, session)
     finally:

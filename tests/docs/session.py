@@ -30,13 +30,19 @@ class HangsError(Exception):
 
 
 class Session:
-    """Lasts for a page. Used as a context, it takes away what the page has left running."""
+    """Lasts for a page. Used as a context, it takes away what the page has left running.
 
-    def __init__(self):
+    Commands are looked for in the folder `programs`, and then beside this interpreter.
+    """
+
+    def __init__(self, programs=None):
         self._jobs = []
         self._surroundings = dict(os.environ)
+        self._first = [str(programs)] if programs else []
 
     def __enter__(self):
+        places = [*self._first, str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+        os.environ["PATH"] = os.pathsep.join(places)
         return self
 
     def __exit__(self, *_):
@@ -164,8 +170,7 @@ def _lines(text):
 def _environment():
     forced = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"}
     kept = {name: value for name, value in os.environ.items() if name not in forced}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return kept | {"PATH": path, "NO_COLOR": "1", "COLUMNS": "80"}
+    return kept | {"NO_COLOR": "1", "COLUMNS": "80"}
 
 
 def matches(expected, actual):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.adapter_tools import FRAMEWORKS
+from tests.warm import programs
 
 from .runner import read_blocks, run_page
 from .standing_in import stand_ins
@@ -31,7 +32,7 @@ def marked(page):
 
 @pytest.mark.parametrize("page", [marked(page) for page in PAGES])
 def test_examples_on_page_work(page, tmp_path):
-    run_page(page, tmp_path, stand_ins)
+    run_page(page, tmp_path, stand_ins, programs())
 
 
 def test_every_example_that_is_not_run_says_why():

@@ -14,7 +14,7 @@ from counterseal.cli.app import app
 from counterseal.testing import check_project
 from tests.docs.runner import run_page
 from tests.waiting import until_now
-from tests.warm import warm
+from tests.warm import programs, warm
 
 pytestmark = pytest.mark.slow
 
@@ -137,4 +137,4 @@ def test_readme_of_the_template_can_be_followed(folder, template):
     port = free_port()
     with Path("counterseal.toml").open("a") as settings:
         settings.write(f"\n[gateway]\nport = {port}\n")
-    run_page(folder / "README.md", folder, lambda _: {"8787": port})
+    run_page(folder / "README.md", folder, lambda _: {"8787": port}, programs())

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 from tests.golden.normalise import as_text
 from tests.journeys.demo_runs import finished, new_home
+from tests.warm import warm
 
 STORE = "counterseal.db"
 REPEATED = ["tool.replayed(SUCCESS)"]
@@ -42,7 +42,7 @@ def outputs() -> dict[str, str]:
 def exported(home: Path) -> list[dict[str, Any]]:
     """Return every event of every tenant, as `audit export` tells them."""
     done = subprocess.run(
-        [sys.executable, "-m", "counterseal", "audit", "export", "--json"],
+        warm("-m", "counterseal", "audit", "export", "--json"),
         cwd=home,
         capture_output=True,
         text=True,

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import httpx
 
 from tests.golden.commands import BY, invoke, project
 from tests.golden.normalise import Mask, as_text
+from tests.warm import warm
 
 PATIENCE = 60.0
 MODERN = "2026-07-28"
@@ -81,7 +81,7 @@ def without_prose(document: Any) -> Any:
 def serving(folder: Path) -> Iterator[dict[str, Any]]:
     """`counterseal serve --json`: what it says of itself once it is ready."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "counterseal", "serve", "--port", "0", "--json"],
+        warm("-m", "counterseal", "serve", "--port", "0", "--json"),
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

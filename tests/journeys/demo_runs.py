@@ -13,12 +13,13 @@ import queue
 import shutil
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.warm import PYTHON, programs, warm
 
 DEMO = Path(__file__).parents[2] / "examples" / "case_assistant"
 PATIENCE = 400.0
@@ -52,7 +53,12 @@ NOTICES = {
 
 
 def command(home: Path, *options: str) -> list[str]:
-    return [sys.executable, str(DEMO), "--home", str(home), "--port", "0", *options]
+    return warm(DEMO, "--home", home, "--port", "0", *options)
+
+
+def surroundings(**more: str) -> dict[str, str]:
+    """What it starts itself starts warm, too."""
+    return {**os.environ, **ENVIRONMENT, PYTHON: str(programs() / "python"), **more}
 
 
 @dataclass
@@ -79,7 +85,7 @@ def finished(home: Path, *options: str, **env: str) -> Finished:
         text=True,
         check=False,
         timeout=PATIENCE,
-        env={**os.environ, **ENVIRONMENT, **env},
+        env=surroundings(**env),
     )
     return Finished(home, done.returncode, done.stdout, done.stderr)
 
@@ -128,7 +134,7 @@ def running(home: Path, *options: str) -> Any:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **ENVIRONMENT},
+        env=surroundings(),
     )
     demo = Running(process)
     try:

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.journeys.approvals_worker import (
     sent_as,
 )
 from tests.postgres_server import borrowed_database
+from tests.warm import warm
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 12
@@ -35,7 +35,7 @@ class Process:
 
     def __init__(self, *arguments):
         worker = "tests.journeys.approvals_worker"
-        command = [sys.executable, "-m", worker, *map(str, arguments)]
+        command = warm("-m", worker, *map(str, arguments))
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, text=True, cwd=ROOT, **pipes)
 

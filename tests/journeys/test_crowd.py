@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from tests.postgres_server import borrowed_database
+from tests.warm import warm
 
 PROCESSES = 4
 
@@ -26,7 +26,7 @@ def postgres(_folder):
 
 def crowd(url, file, wait):
     """What all of them were told."""
-    command = [sys.executable, "-m", "tests.journeys.crowd_worker", url, str(file), str(wait)]
+    command = warm("-m", "tests.journeys.crowd_worker", url, file, str(wait))
     with ExitStack() as stack:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         workers = [

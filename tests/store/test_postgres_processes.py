@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from tests.postgres_server import (
 )
 from tests.store.chains import check_chain, log_of
 from tests.waiting import caller
+from tests.warm import warm
 
 pytestmark = pytest.mark.slow
 """A server has to start for them."""
@@ -55,7 +55,7 @@ def worker():
     started = []
 
     def start(url, what, *arguments):
-        command = [sys.executable, str(WORKER), url, what, *map(str, arguments)]
+        command = warm(WORKER, url, what, *map(str, arguments))
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         started.append(subprocess.Popen(command, text=True, **pipes))
         return started[-1]

@@ -5,7 +5,6 @@ import json
 import random
 import signal
 import subprocess
-import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.storage.sqlite import SqliteStore
 from tests.store.chains import check_chain, log_of
 from tests.waiting import caller
+from tests.warm import warm
 
 WORKER = Path(__file__).with_name("sqlite_worker.py")
 WORKERS = 4
@@ -35,7 +35,7 @@ def worker(path):
     started = []
 
     def start(what, *arguments):
-        command = [sys.executable, str(WORKER), str(path), what, *map(str, arguments)]
+        command = warm(WORKER, path, what, *map(str, arguments))
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         started.append(subprocess.Popen(command, text=True, **pipes))
         return started[-1]

@@ -9,6 +9,7 @@ import pytest
 
 from counterseal.cli.init import targets_of
 from tests.docs.runner import run_page
+from tests.warm import programs
 
 TARGETS = targets_of("cases")
 FILES = [".gitignore", "README.md", "contracts/search_policy.yaml", "counterseal.toml", "tools.py"]
@@ -50,7 +51,7 @@ def test_project_is_written_and_lints_clean_in_a_process_of_its_own(tmp_path):
 def test_readme_of_the_project_can_be_followed_to_its_end(run, folder):
     """The request that its own tool makes is approved and executed, in the folder as written."""
     assert run("init").exit_code == 0
-    run_page(folder / "README.md", folder)
+    run_page(folder / "README.md", folder, programs=programs())
 
 
 def test_every_tool_of_the_project_can_be_shown(run):
