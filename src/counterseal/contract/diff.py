@@ -1,47 +1,223 @@
-"""Compare two contracts, and say what each change means for users of the old one.
+"""Compare contracts, and say what each change means for three audiences.
 
-Works on the full records, so that no change is missed: a field without its own rule goes to
-governance review. `schema_diff` compares the schemas. Only declarations are judged: a contract
-names its code, and a change of that code does not show here.
+*Callers* use a tool with arguments and read its output. *Models* read its description and schemas.
+*Guardians* answer for what it may do. Each change has a stable id, and `MEANINGS` has what an id
+means for each of them: the only place that judges. Works on the full records, so that no change is
+missed. `schema_diff` compares the schemas. Only declarations are judged: a contract names its
+code, and a change of that code does not show here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+from enum import IntEnum, StrEnum
+from typing import Any, NamedTuple
+
+from packaging.version import InvalidVersion, Version
 
 from counterseal.canonical import pointer
 from counterseal.contract.approval_terms import Pattern, Then
-from counterseal.contract.effects import Effect, RiskClass, Semantics
+from counterseal.contract.effects import Effect, RiskClass, Trust
 from counterseal.contract.model import Contract
-from counterseal.contract.schema_diff import Side, compare_schemas, same, shown
+from counterseal.contract.schema_diff import (
+    DIRECTIONS,
+    SUBJECTS,
+    Side,
+    compare_schemas,
+    same,
+    shown,
+)
 
 
 class Compatibility(StrEnum):
+    """What a change means for one audience."""
+
     COMPATIBLE = "compatible"
     BREAKING = "breaking"
-    GOVERNANCE_REVIEW = "governance_review"
+    """For callers: what worked before may be refused, or mean something else."""
     OPERATIONAL_REVIEW = "operational_review"
+    """For callers: slower, fewer or more expensive calls."""
+    BEHAVIOUR_MAY_MOVE = "behaviour_may_move"
+    """For models: they read another text or schema than before."""
+    GOVERNANCE_REVIEW = "governance_review"
+    """For guardians: more authority or less protection than they have agreed to."""
+
+
+class Bump(IntEnum):
+    """The part of a version that rises."""
+
+    NONE = 0
+    PATCH = 1
+    MINOR = 2
+    MAJOR = 3
+
+
+class Meaning(NamedTuple):
+    """What a change means for each audience."""
+
+    callers: Compatibility
+    models: Compatibility
+    guardians: Compatibility
+    bump: Bump
+    """The part of the version that has to rise."""
+
+
+_COMPATIBLE = Compatibility.COMPATIBLE
+_BREAKING = Compatibility.BREAKING
+_GOVERNANCE = Compatibility.GOVERNANCE_REVIEW
+_OPERATIONAL = Compatibility.OPERATIONAL_REVIEW
+_MOVES = Compatibility.BEHAVIOUR_MAY_MOVE
+
+
+# --- the table of changes -------------------------------------------------------------------------
+
+
+def _mean(
+    ids: str,
+    callers: Compatibility = _COMPATIBLE,
+    guardians: Compatibility = _COMPATIBLE,
+    *,
+    models: Compatibility = _COMPATIBLE,
+    bump: Bump | None = None,
+) -> dict[str, Meaning]:
+    """Return one meaning for several ids. Versions rise for callers, so a break is a new major."""
+    if bump is None:
+        reviewed = callers is _OPERATIONAL or guardians is _GOVERNANCE
+        other = Bump.MINOR if reviewed else Bump.PATCH
+        bump = Bump.MAJOR if callers is _BREAKING else other
+    return dict.fromkeys(ids.split(), Meaning(callers, models, guardians, bump))
+
+
+def _schema_meanings(side: Side) -> dict[str, Meaning]:
+    """Inputs are compared contravariantly, outputs covariantly: wider inputs break nobody."""
+    harmless = "widened" if side == "input" else "narrowed"
+    kept, broken = ("now-optional", "now-required")[:: 1 if side == "input" else -1]
+    ids: dict[str, list[str]] = defaultdict(list)
+    for subject in SUBJECTS:
+        for direction in DIRECTIONS.values():
+            ids["kept" if direction == harmless else "broken"].append(f"{subject}{direction}")
+    ids["kept"] += ["added", kept]
+    ids["broken"] += ["removed", broken]
+    ids["broken"] += ["required-added", "default-changed"] if side == "input" else []
+    named = {key: " ".join(f"{side}-{name}" for name in names) for key, names in ids.items()}
+    return {
+        **_mean(named["kept"], models=_MOVES, bump=Bump.MINOR),
+        **_mean(named["broken"], _BREAKING, models=_MOVES),
+        **_mean(f"{side}-reworded {side}-default-reworded", models=_MOVES),
+        **_mean(f"{side}-rewritten"),
+    }
+
+
+MEANINGS: dict[str, Meaning] = {
+    **_mean("version-changed", bump=Bump.NONE),
+    **_mean("tool-added", models=_MOVES, bump=Bump.NONE),
+    **_mean("tool-removed name-changed", _BREAKING, models=_MOVES),
+    **_mean("effect-raised risk-raised semantics-changed", _BREAKING, _GOVERNANCE, models=_MOVES),
+    **_mean("effect-lowered effect-changed", guardians=_GOVERNANCE, models=_MOVES),
+    **_mean("risk-lowered", guardians=_GOVERNANCE),
+    # Another request or another server is another action, whatever its arguments are called.
+    **_mean("http-changed upstream-changed", _BREAKING, _GOVERNANCE),
+    # A person has accepted this definition; what it changes in the contract is reported beside it.
+    **_mean("definition-changed", _OPERATIONAL),
+    **_mean("scope-added", _BREAKING, _GOVERNANCE),
+    **_mean("scope-dropped", guardians=_GOVERNANCE),
+    **_schema_meanings("input"),
+    **_schema_meanings("output"),
+    **_mean(
+        "description-changed usage-changed allowed-uses-changed forbidden-uses-changed "
+        "examples-changed",
+        models=_MOVES,
+    ),
+    **_mean(
+        "lifecycle-changed timeout-changed rate-limits-changed cost-profile-changed "
+        "retries-changed key-header-changed trace-attributes-changed error-codes-changed "
+        "error-contract-changed output-limit-changed memory-changed verify-after-changed "
+        "budget-lowered approval-strengthened trust-lowered redaction-added "
+        "invariants-reordered config-param-removed config-param-changed",
+        _OPERATIONAL,
+    ),
+    **_mean(
+        "owner-changed secrets-boundary-changed data-class-changed egress-policy-changed "
+        "compensation-tool-changed compensation-changed risk-justification-changed "
+        "consequence-changed keep-reads-changed keep-arguments-changed residency-changed "
+        "isolation-changed runs-code-changed tenant-argument-changed resource-changed "
+        "external-ref-changed version-from-changed version-argument-changed probe-changed "
+        "preview-changed read-back-changed on-unknown-changed not-done-errors-changed "
+        "spends-changed money-limit-changed cost-limit-changed repeatable-changed "
+        "expected-changed budget-raised trust-raised approval-changed approval-dropped "
+        "exposure-raised egress-added secret-added redaction-dropped invariant-removed "
+        "invariant-action-changed state-read-added state-read-changed state-effect-added",
+        guardians=_GOVERNANCE,
+    ),
+    # The business key decides which calls are the same action: a retry across versions could run
+    # twice. A check may have become stricter or laxer, and code can't be compared.
+    **_mean("business-key-changed invariant-changed state-effect-changed", _BREAKING, _GOVERNANCE),
+    **_mean("exposure-removed invariant-added state-effect-removed", _BREAKING),
+    **_mean("config-param-added", bump=Bump.MINOR),
+    **_mean(
+        "egress-dropped secret-dropped invariant-reworded state-read-removed scopes-reordered "
+        "egress-reordered secrets-reordered redactions-reordered config-params-reordered "
+        "state-reads-reordered state-effects-reordered"
+    ),
+    # A protection: less of it needs governance review, more of it slows calls down.
+    **_mean(
+        "sandbox-strengthened tenant-scope-strengthened confirmation-strengthened "
+        "verification-strengthened idempotency-strengthened key-required-strengthened "
+        "key-lifetime-strengthened payload-hash-strengthened audit-strengthened "
+        "approvers-strengthened",
+        _OPERATIONAL,
+    ),
+    **_mean(
+        "sandbox-weakened tenant-scope-weakened confirmation-weakened verification-weakened "
+        "idempotency-weakened key-required-weakened key-lifetime-weakened "
+        "payload-hash-weakened audit-weakened approvers-weakened",
+        guardians=_GOVERNANCE,
+    ),
+}
+"""What each change means. The ids are a promise: exception records and CI name them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractChange:
     """One difference. `pointer` leads into the newer record, or the older one for a removal."""
 
-    pointer: str
-    kind: Compatibility
+    id: str
+    pointer: str = ""
     message: str
+    before: Any = None
+    after: Any = None
 
+    @property
+    def meaning(self) -> Meaning:
+        return MEANINGS[self.id]
+
+    @property
+    def kinds(self) -> tuple[Compatibility, ...]:
+        """What it is to people who plan a release: the verdicts of callers and guardians."""
+        verdicts = (self.meaning.callers, self.meaning.guardians)
+        return tuple(one for one in verdicts if one is not _COMPATIBLE) or (_COMPATIBLE,)
+
+    def record(self) -> dict[str, Any]:
+        """Return the change with its verdicts as plain JSON data."""
+        meaning = self.meaning
+        return {
+            "id": self.id,
+            "pointer": self.pointer,
+            "message": self.message,
+            "before": self.before,
+            "after": self.after,
+            "callers": meaning.callers.value,
+            "models": meaning.models.value,
+            "guardians": meaning.guardians.value,
+        }
+
+
+# --- two contracts --------------------------------------------------------------------------------
 
 Path = tuple[str | int, ...]
 Rule = Callable[[Path, Any, Any], Iterable[ContractChange]]
-
-_COMPATIBLE = Compatibility.COMPATIBLE
-_BREAKING = Compatibility.BREAKING
-_GOVERNANCE = Compatibility.GOVERNANCE_REVIEW
-_OPERATIONAL = Compatibility.OPERATIONAL_REVIEW
 
 
 def diff(old: Contract, new: Contract) -> tuple[ContractChange, ...]:
@@ -53,56 +229,72 @@ def _walk(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
     if same(old, new):
         return
     rule = _RULES.get(".".join(map(str, path)))
-    if isinstance(rule, Compatibility):
-        yield _change(path, rule, old, new)
+    if isinstance(rule, str):
+        yield _change(f"{rule}-changed", path, old, new)
     elif rule is not None:
         yield from rule(path, old, new)
-    elif isinstance(old, dict) and isinstance(new, dict):
+    else:
         for key in {**old, **new}:
             yield from _walk((*path, key), old.get(key), new.get(key))
-    else:
-        yield _change(path, _GOVERNANCE, old, new)
 
 
-# --- rules ----------------------------------------------------------------------------------------
+def effect_rank(effect: str | None) -> int:
+    """Return how much an effect may do. The effects that change nothing are equal."""
+    order = list(Effect)
+    # A missing effect counts as the most dangerous one that an agent may see.
+    rank = order.index(Effect(effect or Effect.IRREVERSIBLE))
+    return max(rank, order.index(Effect.COMPUTE))
 
 
-def _safeguard(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
-    """A protection: less of it needs governance review, more of it slows calls down."""
-    raised = isinstance(old, int) and isinstance(new, int) and new > old
-    yield _change(path, _OPERATIONAL if raised else _GOVERNANCE, old, new)
-
-
-def _danger(rank: Callable[[Any], int]) -> Rule:
-    """Authority to do harm: any change needs governance review, and a rise is breaking."""
+def _ranked(name: str, rank: Callable[[Any], int]) -> Rule:
+    """A field with an order: its change is a rise, a fall, or neither."""
 
     def rule(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
-        yield _change(path, _GOVERNANCE, old, new)
-        if rank(new) > rank(old):
-            yield _change(path, _BREAKING, old, new)
+        before, after = rank(old), rank(new)
+        ending = "raised" if after > before else "lowered" if after < before else "changed"
+        yield _change(f"{name}-{ending}", path, old, new)
 
     return rule
 
 
-def _effect_rank(effect: str | None) -> int:
-    order = list(Effect)
-    # A missing effect counts as the most dangerous one that an agent may see.
-    rank = order.index(Effect(effect or Effect.IRREVERSIBLE))
-    # The effects that change nothing are equal.
-    return max(rank, order.index(Effect.COMPUTE))
+def _safeguard(name: str) -> Rule:
+    def rule(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
+        raised = isinstance(old, int) and isinstance(new, int) and new > old
+        yield _change(f"{name}-{'strengthened' if raised else 'weakened'}", path, old, new)
+
+    return rule
+
+
+def _members(name: str, plural: str) -> Rule:
+    """A list that is a set: one change for each member that came or went."""
+
+    def rule(path: Path, old: list[str], new: list[str]) -> Iterator[ContractChange]:
+        noun = name.replace("-", " ")
+        gone = [one for one in dict.fromkeys(old) if one not in new]
+        come = [one for one in dict.fromkeys(new) if one not in old]
+        for one in gone:
+            yield _at(f"{name}-dropped", path, f"{noun} {shown(one)} dropped", one, None)
+        for one in come:
+            yield _at(f"{name}-added", path, f"{noun} {shown(one)} added", None, one)
+        if not gone and not come:
+            text = f"{plural} have a different order"
+            yield _at(f"{plural}-reordered", path, text, old, new)
+
+    return rule
 
 
 def _approval(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
     """Terms of approval: stricter terms slow calls down, others need governance review."""
     if old is None or new is None:
-        yield _change(path, _OPERATIONAL if old is None else _GOVERNANCE, old, new)
+        ending = "strengthened" if old is None else "dropped"
+        yield _change(f"approval-{ending}", path, old, new)
         return
     for field in {**old, **new}:
         before, after = old.get(field), new.get(field)
         if not same(before, after):
             stricter = field in _STRICTNESS and _STRICTNESS[field](before, after)
-            kind = _OPERATIONAL if stricter else _GOVERNANCE
-            yield _change((*path, field), kind, before, after)
+            ending = "strengthened" if stricter else "changed"
+            yield _change(f"approval-{ending}", (*path, field), before, after)
 
 
 _STRICTNESS: dict[str, Callable[[Any, Any], bool]] = {
@@ -114,114 +306,141 @@ _STRICTNESS: dict[str, Callable[[Any, Any], bool]] = {
 """Whether a change makes a field stricter. Other roles and names are different, not stricter."""
 
 
+def _upstream(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
+    """The upstream's tool is the action; the hash of its accepted definition is not."""
+    if old is None or new is None:
+        yield _change("upstream-changed", path, old, new)
+        return
+    for field in {**old, **new}:
+        if not same(old.get(field), new.get(field)):
+            name = "definition-changed" if field == "definition" else "upstream-changed"
+            yield _change(name, (*path, field), old.get(field), new.get(field))
+
+
 def _schema(side: Side) -> Rule:
     def rule(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
-        for change in compare_schemas(old, new, side=side):
-            kind = _BREAKING if change.breaking else _COMPATIBLE
-            yield _at((*path, *change.path), kind, change.message)
+        for one in compare_schemas(old, new, side=side):
+            yield _at(one.id, (*path, *one.path), one.message, one.before, one.after)
 
     return rule
 
 
-def _listed(
-    by: str,
-    *,
-    added: Compatibility,
-    removed: Compatibility,
-    changed: Compatibility,
-    fields: Mapping[str, Compatibility] | None = None,
-) -> Rule:
-    """A list of items with ids. `fields` has the fields whose change means something else."""
+def _listed(by: str, name: str, **fields: str) -> Rule:
+    """A list of items with ids. `fields` has the fields whose change has an id of its own."""
 
     def rule(path: Path, old: list[Any], new: list[Any]) -> Iterator[ContractChange]:
+        noun = name.replace("-", " ")
         before, after = (
             {item[by]: (i, item) for i, item in enumerate(side)} for side in (old, new)
         )
         if len(before) < len(old) or len(after) < len(new):  # ids repeat
-            yield _change(path, max(added, removed, changed, key=_WEIGHT.index), old, new)
+            yield _change(f"{name}-changed", path, old, new)
             return
-        for name, (index, item) in before.items():
-            if name not in after:
-                yield _at((*path, index), removed, f"{_noun(path)} {name} removed")
+        for key, (index, item) in before.items():
+            if key not in after:
+                yield _at(f"{name}-removed", (*path, index), f"{noun} {key} removed", item, None)
                 continue
-            place, later = after[name]
+            place, later = after[key]
             for field in {**item, **later}:
-                if not same(item.get(field), later.get(field)):
-                    kind = (fields or {}).get(field, changed)
-                    text = _sentence(field, item.get(field), later.get(field))
-                    yield _at((*path, place, field), kind, f"{_noun(path)} {name}: {text}")
-        for name, (place, _) in after.items():
-            if name not in before:
-                yield _at((*path, place), added, f"{_noun(path)} {name} added")
-        kept = [name for name in before if name in after]
-        if kept != [name for name in after if name in before]:
-            yield _at(path, _OPERATIONAL, f"{_noun(path)}s have a different order")
+                was, now = item.get(field), later.get(field)
+                if not same(was, now):
+                    text = f"{noun} {key}: {_sentence(field, was, now)}"
+                    ending = fields.get(field, "changed")
+                    yield _at(f"{name}-{ending}", (*path, place, field), text, was, now)
+        for key, (place, item) in after.items():
+            if key not in before:
+                yield _at(f"{name}-added", (*path, place), f"{noun} {key} added", None, item)
+        kept = [key for key in before if key in after]
+        order = [key for key in after if key in before]
+        if kept != order:
+            text = f"{noun}s have a different order"
+            yield _at(f"{name}s-reordered", path, text, kept, order)
 
     return rule
 
 
-_WEIGHT = [_COMPATIBLE, _OPERATIONAL, _GOVERNANCE, _BREAKING]
-
-_FIELDS: dict[Compatibility, str] = {
-    _COMPATIBLE: "identity.version affordance.model_description affordance.allowed_use_cases "
-    "affordance.forbidden_use_cases affordance.examples usage",
-    _OPERATIONAL: "identity.lifecycle runtime.timeout_ms runtime.rate_limits runtime.cost_profile "
-    "runtime.max_retries idempotency.key_header observability.trace_attributes "
-    "observability.error_taxonomy_mapping error_contract budget cost max_output_bytes memory_mb "
-    "verify_after",
-    # Another request (http, mcp) is another action, whatever its arguments are called; other
-    # arguments of a compensation reverse something else.
-    _GOVERNANCE: "identity.owner runtime.sandbox_isolated security.required_scopes "
-    "security.tenant_scoped security.secrets_boundary security.data_classification "
-    "security.egress_policy transactional.compensation_tool risk_justification consequence trust "
-    "keep_reads keep_arguments_days residency secrets executed_by isolation runs_code egress http "
-    "mcp redact tenant_argument resource external_ref version_from version_argument probe preview "
-    "read_back on_unknown not_done_errors spends money repeatable expected compensation",
-    # The business key decides which calls are the same action: a retry across versions could run
-    # twice.
-    _BREAKING: "identity.name business_key",
+_FIELDS = {
+    "identity.name": "name",
+    "identity.version": "version",
+    "identity.owner": "owner",
+    "identity.lifecycle": "lifecycle",
+    "affordance.model_description": "description",
+    "affordance.allowed_use_cases": "allowed-uses",
+    "affordance.forbidden_use_cases": "forbidden-uses",
+    "runtime.timeout_ms": "timeout",
+    "runtime.max_retries": "retries",
+    "security.data_classification": "data-class",
+    "observability.error_taxonomy_mapping": "error-codes",
+    "max_output_bytes": "output-limit",
+    "memory_mb": "memory",
+    "keep_arguments_days": "keep-arguments",
+    "money": "money-limit",
+    "cost": "cost-limit",
+    **{
+        field: field.rpartition(".")[2].replace("_", "-")
+        for field in (
+            "affordance.examples runtime.rate_limits runtime.cost_profile idempotency.key_header "
+            "observability.trace_attributes error_contract usage verify_after "
+            "security.secrets_boundary security.egress_policy transactional.compensation_tool "
+            "transactional.semantics risk_justification consequence keep_reads residency "
+            "isolation runs_code http tenant_argument resource external_ref version_from "
+            "version_argument probe preview read_back on_unknown not_done_errors spends "
+            "business_key repeatable expected compensation"
+        ).split()
+    },
 }
-"""Fields whose change always means the same, by that meaning."""
+"""Fields whose change always means the same, with the beginning of its id."""
 
-_SAFEGUARDS = (
-    "transactional.confirmation_required transactional.post_action_verification_required "
-    "idempotency.supported idempotency.required idempotency.ttl_seconds "
-    "idempotency.payload_hash_required observability.audit_required approvers"
-)
+_SAFEGUARDS = {
+    "runtime.sandbox_isolated": "sandbox",
+    "security.tenant_scoped": "tenant-scope",
+    "transactional.confirmation_required": "confirmation",
+    "transactional.post_action_verification_required": "verification",
+    "idempotency.supported": "idempotency",
+    "idempotency.required": "key-required",
+    "idempotency.ttl_seconds": "key-lifetime",
+    "idempotency.payload_hash_required": "payload-hash",
+    "observability.audit_required": "audit",
+    "approvers": "approvers",
+}
 
-_RULES: dict[str, Rule | Compatibility] = {
-    **{field: kind for kind, fields in _FIELDS.items() for field in fields.split()},
-    **dict.fromkeys(_SAFEGUARDS.split(), _safeguard),
+_RULES: dict[str, Rule | str] = {
+    **_FIELDS,
+    **{field: _safeguard(name) for field, name in _SAFEGUARDS.items()},
     "affordance.input_schema": _schema("input"),
     "affordance.output_schema": _schema("output"),
-    "transactional.side_effect_class": _danger(lambda risk: RiskClass(risk).rank),
-    "transactional.semantics": _danger(lambda word: int(word == Semantics.IRREVERSIBLE_PIVOT)),
-    "effect": _danger(_effect_rank),
-    "exposed": lambda path, old, new: [_change(path, _GOVERNANCE if new else _BREAKING, old, new)],
+    "transactional.side_effect_class": _ranked("risk", lambda risk: RiskClass(risk).rank),
+    "effect": _ranked("effect", effect_rank),
+    "budget": _ranked("budget", int),
+    "trust": _ranked("trust", lambda trust: int(trust == Trust.TRUSTED)),
+    "exposed": lambda path, old, new: [
+        _change(f"exposure-{'raised' if new else 'removed'}", path, old, new)
+    ],
     "approval": _approval,
-    "config_params": _listed("key", added=_COMPATIBLE, removed=_OPERATIONAL, changed=_OPERATIONAL),
+    "mcp": _upstream,
+    "security.required_scopes": _members("scope", "scopes"),
+    "egress": _members("egress", "egress"),
+    "secrets": _members("secret", "secrets"),
+    "redact": _members("redaction", "redactions"),
+    "config_params": _listed("key", "config-param"),
     "invariants": _listed(
         "id",
-        added=_BREAKING,
-        removed=_GOVERNANCE,
-        # A check may have become stricter or laxer, and code can't be compared.
-        changed=_BREAKING,
-        fields={
-            "rule": _COMPATIBLE,
-            **dict.fromkeys(("correct", "otherwise", "approvers"), _GOVERNANCE),
-        },
+        "invariant",
+        rule="reworded",
+        **dict.fromkeys(("correct", "otherwise", "approvers"), "action-changed"),
     ),
-    "state_reads": _listed("key", added=_GOVERNANCE, removed=_COMPATIBLE, changed=_GOVERNANCE),
-    "state_effects": _listed("key", added=_GOVERNANCE, removed=_BREAKING, changed=_BREAKING),
+    "state_reads": _listed("key", "state-read"),
+    "state_effects": _listed("key", "state-effect"),
 }
 
 
-def _change(path: Path, kind: Compatibility, old: Any, new: Any) -> ContractChange:
-    return _at(path, kind, _sentence(".".join(map(str, path)), old, new))
+def _change(name: str, path: Path, old: Any, new: Any) -> ContractChange:
+    return _at(name, path, _sentence(".".join(map(str, path)), old, new), old, new)
 
 
-def _at(path: Path, kind: Compatibility, message: str) -> ContractChange:
-    return ContractChange(pointer=pointer(*path), kind=kind, message=message)
+def _at(name: str, path: Path, message: str, before: Any, after: Any) -> ContractChange:
+    where = pointer(*path)
+    return ContractChange(id=name, pointer=where, message=message, before=before, after=after)
 
 
 def _sentence(name: str, old: Any, new: Any) -> str:
@@ -232,5 +451,108 @@ def _sentence(name: str, old: Any, new: Any) -> str:
     return f"{name} changed from {shown(old)} to {shown(new)}"
 
 
-def _noun(path: Path) -> str:
-    return str(path[-1]).removesuffix("s").replace("_", " ")
+# --- versions -------------------------------------------------------------------------------------
+
+
+def bump_made(old: str, new: str) -> Bump:
+    """Return which part of a version rose; NONE if none did, or it is not a version like 1.4.0."""
+    try:
+        before, after = Version(old), Version(new)
+    except InvalidVersion:
+        return Bump.NONE
+    if after <= before:
+        return Bump.NONE
+    if (after.epoch, after.major) > (before.epoch, before.major):
+        return Bump.MAJOR
+    return Bump.MINOR if after.minor > before.minor else Bump.PATCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionStep:
+    """A tool's contract before and after. `old` is None for a new tool, `new` for a removed one."""
+
+    old: Contract | None
+    new: Contract | None
+    changes: tuple[ContractChange, ...]
+
+    @property
+    def tool(self) -> str:
+        return self._contract.name
+
+    @property
+    def version(self) -> str:
+        """The version that the step leads to; of a removed tool, the version that it had."""
+        return self._contract.version
+
+    @property
+    def _contract(self) -> Contract:
+        contract = self.new or self.old
+        if contract is None:
+            raise ValueError("a step has an old or a new contract")
+        return contract
+
+    @property
+    def made(self) -> Bump:
+        """The part of the version that rose. A tool that came or went has no version to raise."""
+        if self.old is None or self.new is None:
+            return Bump.MAJOR
+        return bump_made(self.old.version, self.new.version)
+
+
+def needed_bump(changes: Iterable[ContractChange]) -> Bump:
+    """Return the part of a version that has to rise because of these changes."""
+    return max((change.meaning.bump for change in changes), default=Bump.NONE)
+
+
+def version_steps(old: Iterable[Contract], new: Iterable[Contract]) -> list[VersionStep]:
+    """Pair two sets of contracts by name, and return the pairs that differ, by name.
+
+    Each new version is compared with the old contract of that version, else with the version before
+    it, else with the oldest one. Versions that are in both sets and equal give no step.
+    """
+    before, after = _by_name(old), _by_name(new)
+    steps = []
+    for name in sorted({**before, **after}):
+        olds, news = before.get(name, ()), after.get(name, ())
+        for contract in news:
+            base = baseline(contract, olds)
+            changes = _added(contract) if base is None else diff(base, contract)
+            if changes:
+                steps.append(VersionStep(old=base, new=contract, changes=changes))
+        if not news:
+            gone = olds[-1]
+            text = f"{name} {gone.version} is no longer declared"
+            change = ContractChange(id="tool-removed", message=text, before=gone.version)
+            steps.append(VersionStep(old=gone, new=None, changes=(change,)))
+    return steps
+
+
+def baseline(contract: Contract, others: Iterable[Contract]) -> Contract | None:
+    """Return the contract of the same tool that this one is compared with, or None.
+
+    The last one of the same version, else of the version before, else of the oldest version.
+    """
+    line = sorted(others, key=lambda one: _order(one.version))
+    same_or_older = [one for one in line if _order(one.version) <= _order(contract.version)]
+    return same_or_older[-1] if same_or_older else next(iter(line), None)
+
+
+def _added(contract: Contract) -> tuple[ContractChange, ...]:
+    text = f"{contract.name} {contract.version} is new"
+    return (ContractChange(id="tool-added", message=text, after=contract.version),)
+
+
+def _by_name(contracts: Iterable[Contract]) -> dict[str, list[Contract]]:
+    """Return the contracts of each tool, oldest version first."""
+    lines: defaultdict[str, list[Contract]] = defaultdict(list)
+    for contract in contracts:
+        lines[contract.name].append(contract)
+    return {name: sorted(line, key=lambda one: _order(one.version)) for name, line in lines.items()}
+
+
+def _order(version: str) -> Version:
+    """Return a version in its comparable form; one that is not like 1.4.0 comes first."""
+    try:
+        return Version(version)
+    except InvalidVersion:
+        return Version("0.dev0")

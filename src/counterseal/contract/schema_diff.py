@@ -3,7 +3,7 @@
 An input schema is a promise to accept: tightening it breaks callers. An output schema is a promise
 to deliver: loosening it breaks readers. A change that is not known to be harmless counts as
 breaking. References are followed inside each schema and never out of it. `diff` places the results
-in a contract.
+in a contract, and says what each id means.
 """
 
 from __future__ import annotations
@@ -157,6 +157,28 @@ class SchemaChange(NamedTuple):
     kind: ChangeKind
     breaking: bool
     message: str
+    id: str
+    """What happened to which side: `input-required-added`, `output-enum-widened`."""
+    before: Any = None
+    after: Any = None
+
+
+DIRECTIONS = {
+    ChangeKind.LOOSER: "widened",
+    ChangeKind.TIGHTER: "narrowed",
+    ChangeKind.OTHER: "changed",
+}
+"""How the id of a changed keyword ends. With the same values as before it is `rewritten`."""
+SUBJECTS = ("", "type-", "enum-", "bound-")
+"""What changed, in the id; an empty text stands for every other keyword."""
+
+
+def _subject(word: str) -> str:
+    if word in ("const", "enum"):
+        return "enum-"
+    if word in _LOWER or word in _UPPER:
+        return "bound-"
+    return "type-" if word == "type" else ""
 
 
 def compare_schemas(old: Any, new: Any, *, side: Side) -> list[SchemaChange]:
@@ -208,11 +230,25 @@ class _Comparison:
             self.compare(self.pending.pop())
         self.definitions()
 
-    def add(self, path: Path, kind: ChangeKind, message: str) -> None:
+    def add(
+        self,
+        path: Path,
+        kind: ChangeKind,
+        message: str,
+        *,
+        what: str = "",
+        subject: str = "",
+        values: tuple[Any, Any] = (None, None),
+    ) -> None:
+        """Add a change. `what` is the end of its id, unless the subject and the kind say it."""
         harmless = ChangeKind.LOOSER if self.side == "input" else ChangeKind.TIGHTER
         breaking = kind not in (harmless, ChangeKind.WORDS)
         text = f"{_label(self.side, path)} {message}"
-        self.changes.append(SchemaChange(path, kind, breaking, text))
+        ending = what or (
+            "rewritten" if kind is ChangeKind.WORDS else f"{subject}{DIRECTIONS[kind]}"
+        )
+        name = f"{self.side}-{ending}"
+        self.changes.append(SchemaChange(path, kind, breaking, text, name, *values))
 
     def push(self, pair: _Pair) -> None:
         places = (pair.old_path, pair.new_path)
@@ -227,10 +263,11 @@ class _Comparison:
         if not old and not new:
             return
         # One side accepts everything or nothing, so there is nothing to compare inside.
+        values = (pair.old, pair.new)
         if not old or (_never(new) and not _never(old)):
-            self.add(pair.new_path, ChangeKind.TIGHTER, "is narrower")
+            self.add(pair.new_path, ChangeKind.TIGHTER, "is narrower", values=values)
         elif not new or (_never(old) and not _never(new)):
-            self.add(pair.new_path, ChangeKind.LOOSER, "is wider")
+            self.add(pair.new_path, ChangeKind.LOOSER, "is wider", values=values)
         elif not self.alternatives(pair, old, new):
             self.keywords(pair, old, new)
 
@@ -259,7 +296,13 @@ class _Comparison:
     def notes(self, pair: _Pair) -> None:
         for word in {**pair.old, **pair.new}:
             if is_note(word) and not equal(word, pair.old, pair.new):
-                self.add((*pair.new_path, word), ChangeKind.WORDS, f"has a different {word}")
+                self.add(
+                    (*pair.new_path, word),
+                    ChangeKind.WORDS,
+                    f"has a different {word}",
+                    what="reworded",
+                    values=(pair.old.get(word), pair.new.get(word)),
+                )
         if not equal("default", pair.old, pair.new):
             relied_on = self.side == "input" and pair.omittable
             text = _step("default", pair.old, pair.new)
@@ -267,6 +310,8 @@ class _Comparison:
                 (*pair.new_path, "default"),
                 ChangeKind.OTHER if relied_on else ChangeKind.WORDS,
                 text,
+                what="default-changed" if relied_on else "default-reworded",
+                values=(pair.old.get("default"), pair.new.get("default")),
             )
 
     def alternatives(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> bool:
@@ -294,9 +339,11 @@ class _Comparison:
                     left.append((place, item))
             olds, news = left, [placed for rest in waiting.values() for placed in rest]
         for place, item in olds:
-            self.add(place, gone, f"no longer has the alternative {_signature(item)}")
+            text = f"no longer has the alternative {_signature(item)}"
+            self.add(place, gone, text, values=(item, None))
         for place, item in news:
-            self.add(place, come, f"has the new alternative {_signature(item)}")
+            text = f"has the new alternative {_signature(item)}"
+            self.add(place, come, text, values=(None, item))
 
     def keywords(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> None:
         for word in {**old, **new}:
@@ -307,7 +354,13 @@ class _Comparison:
             elif not self.inside(word, pair, old, new) and not equal(word, old, new):
                 if word == "const" and not equal("enum", old, new):
                     continue  # reported with it
-                self.add((*pair.new_path, word), move(word, old, new), _step(word, old, new))
+                self.add(
+                    (*pair.new_path, word),
+                    move(word, old, new),
+                    _step(word, old, new),
+                    subject=_subject(word),
+                    values=(old.get(word), new.get(word)),
+                )
         self.properties(pair, old, new)
 
     def inside(self, word: str, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> bool:
@@ -348,7 +401,8 @@ class _Comparison:
             self.add((*pair.new_path, "properties"), ChangeKind.OTHER, "has different properties")
         for name in before:
             if name not in after:
-                self.add((*pair.old_path, "properties", name), ChangeKind.OTHER, "was removed")
+                place, gone = (*pair.old_path, "properties", name), (before[name], None)
+                self.add(place, ChangeKind.OTHER, "was removed", what="removed", values=gone)
         for name in after:
             if name in before:
                 omittable, step = name not in was_required, ("properties", name)
@@ -357,13 +411,18 @@ class _Comparison:
             demanded = self.side == "input" and name in is_required
             text = "was added, and is required" if demanded else "was added"
             place = (*pair.new_path, "properties", name)
-            self.add(place, ChangeKind.TIGHTER if demanded else ChangeKind.WORDS, text)
+            kind = ChangeKind.TIGHTER if demanded else ChangeKind.WORDS
+            what = "required-added" if demanded else "added"
+            self.add(place, kind, text, what=what, values=(None, after[name]))
         # Properties that were added or removed have been reported as such.
         reported = before.keys() ^ after.keys()
+        place = (*pair.new_path, "required")
         for name in sorted(is_required - was_required - reported):
-            self.add((*pair.new_path, "required"), ChangeKind.TIGHTER, f"now requires {name}")
+            text = f"now requires {name}"
+            self.add(place, ChangeKind.TIGHTER, text, what="now-required", values=(None, name))
         for name in sorted(was_required - is_required - reported):
-            self.add((*pair.new_path, "required"), ChangeKind.LOOSER, f"no longer requires {name}")
+            text = f"no longer requires {name}"
+            self.add(place, ChangeKind.LOOSER, text, what="now-optional", values=(name, None))
 
     def definitions(self) -> None:
         """Report changed definitions that the comparison did not reach, as under `not` or `if`."""
@@ -374,7 +433,12 @@ class _Comparison:
             for name in before.keys() & after.keys():
                 place = (word, name)
                 if place not in self.reached and not same(before[name], after[name]):
-                    self.add(place, ChangeKind.OTHER, "has a different definition")
+                    self.add(
+                        place,
+                        ChangeKind.OTHER,
+                        "has a different definition",
+                        values=(before[name], after[name]),
+                    )
 
 
 def _plain(schema: Any) -> Mapping[str, Any]:

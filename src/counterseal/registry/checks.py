@@ -227,7 +227,7 @@ def missing_bumps(new: Sequence[RegistryRecord], versions: Versions) -> Iterator
             if rises or not fresh & {id(older), id(newer)}:
                 continue
             changes = diff(older.contract, newer.contract)
-            breaking = [change for change in changes if change.kind is Compatibility.BREAKING]
+            breaking = [one for one in changes if one.meaning.callers is Compatibility.BREAKING]
             if breaking:
                 more = f" (and {len(breaking) - 1} more)" if len(breaking) > 1 else ""
                 what = f"{newer.version} breaks callers of {older.version}"
