@@ -20,6 +20,7 @@ import diagram
 from _tables import table
 
 from counterseal.codes import RESPONSES
+from counterseal.contract.diff import MEANINGS
 from counterseal.contract.effects import EFFECTS, RISKS
 from counterseal.contract.lint import RULES
 from counterseal.execution.failures import ROWS
@@ -105,6 +106,26 @@ Every observation has one of these codes, and with it a response vector: what a 
 {table(["code", "status", *vector], rows)}"""
 
 
+def changes() -> str:
+    """Every change of a contract, and what it means to each audience."""
+    rows = [
+        (
+            f"`{name}`",
+            *(part.value.replace("_", " ") for part in meaning[:3]),
+            meaning.bump.name.lower(),
+        )
+        for name, meaning in MEANINGS.items()
+    ]
+    return f"""# Changes of contracts
+
+What `counterseal diff` calls a change, and what it means: to callers, who send arguments and read
+outputs; to models, which read descriptions and schemas; to guardians, who answer for what a tool
+may do. The last column is the part of the version that has to rise. [Versions](../versions.md)
+tells how to use it. Ids do not change their meaning.
+
+{table(["id", "callers", "models", "guardians", "version"], rows)}"""
+
+
 def failures() -> str:
     rows = [
         (row.scope, ", ".join(f"`{name}`" for name in row.names.split()), f"`{row.code.value}`")
@@ -125,6 +146,7 @@ PAGES = {
     "reference/effects.md": effects,
     "reference/contract.md": _contract_page.page,
     "reference/lint.md": rules,
+    "reference/changes.md": changes,
     "reference/codes.md": codes,
     "reference/failures.md": failures,
     "reference/events.md": _events_page.page,

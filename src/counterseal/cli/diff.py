@@ -1,8 +1,9 @@
-"""`counterseal diff`: compare the tools of upstreams with the accepted definitions.
+"""`counterseal diff`: two sets of contracts, or upstreams beside their accepted definitions.
 
-The definitions that were shown are the ones that are pinned, even if an upstream changes them a
-moment later. A page shows everything that is pinned, with invisible characters spelt out by name,
-so that an upstream can't hide text from the person who accepts it.
+`compare` compares contracts; the rest of this file compares upstreams. The definitions that were
+shown are the ones that are pinned, even if an upstream changes them a moment later. A page shows
+everything that is pinned, with invisible characters spelt out by name, so that an upstream can't
+hide text from the person who accepts it.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from counterseal.cli.options import AsJson, By, Yes
+from counterseal.cli.compare import DiffFormat, NewExceptions, compare
+from counterseal.cli.lint import ShortJson, chosen_format
+from counterseal.cli.options import Yes, with_groups
 from counterseal.cli.project import (
     Listing,
     errors_end_the_command,
     list_upstreams,
     project_settings,
+    project_settings_if_any,
     require_packages,
     user_name,
 )
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.config import Settings
+    from counterseal.config.upstream_contracts import UpstreamContracts
+    from counterseal.contract.diff import ContractChange
     from counterseal.contract.sources.mcp.definition import Definition
     from counterseal.contract.sources.mcp.lock import Lock, LockFinding
 
@@ -53,12 +59,23 @@ _STYLES = {"changed": "yellow", "new": "cyan", "gone": "dim"}
 """States that get a page each, in this order."""
 
 
+@with_groups
 def diff(
-    server: Annotated[
-        str | None, Argument(metavar="[SERVER]", help="One upstream.  [default: all]")
+    old: Annotated[
+        str | None,
+        Argument(
+            metavar="[OLD|SERVER]",
+            help="The older contracts: a file, a folder, a git revision (main, main:contracts; "
+            "main..HEAD names both sides), package:NAME, or TOOL@VERSION. Or an upstream.  "
+            "[default: all upstreams]",
+        ),
     ] = None,
-    tool: Annotated[
-        str | None, Argument(metavar="[TOOL]", help="One of its tools, by the upstream's own name.")
+    new: Annotated[
+        str | None,
+        Argument(
+            metavar="[NEW|TOOL]",
+            help="The newer contracts. Or one tool of the upstream, by the upstream's own name.",
+        ),
     ] = None,
     accept: Annotated[
         bool, Option("--accept", help="Pin what is shown as new or changed.")
@@ -67,32 +84,70 @@ def diff(
         bool, Option("--forget", help="Drop the pins of tools that are gone.")
     ] = False,
     yes: Yes = False,
-    by: By = None,
-    as_json: AsJson = False,
+    output: Annotated[
+        DiffFormat | None, Option("--format", help="How to print contracts.  [default: text]")
+    ] = None,
+    as_json: ShortJson = False,
+    *,
+    exceptions: NewExceptions,
 ) -> None:
-    """Show new and changed tools of upstreams, and accept them.
+    """Show what changed between contracts, or in upstreams, and who has to look at it.
 
-    Lists the tools of the upstreams, and compares them with the accepted definitions in
+    With OLD and NEW: each change with its id, and what it means to callers, models and guardians.
+    Python files of a path are imported, that is executed; those of a revision are not read. Exits
+    with 1 if a change needs a decision: more authority or less protection, a tool that is gone, or
+    a version that rose too little. --allow records an exception in counterseal.lock.
+
+    Otherwise: lists the tools of the upstreams, and compares them with the accepted definitions in
     counterseal.lock. Invisible characters are written by name. No agent can call a tool before it
     is accepted. Exits with 1 if a tool is not accepted or an upstream is unreachable.
     """
+    known = project_settings_if_any()
+    of_upstreams = old is None or (known is not None and old in known.upstreams)
+    chosen = chosen_format(output, as_json=as_json)
+    if not of_upstreams and old is not None and (new is not None or ".." in old):
+        compare(old, new, chosen, exceptions)
+        return
+    if exceptions.allow or chosen not in ("text", "json"):
+        fail(
+            f"--allow and --format {chosen} are for two sets of contracts.",
+            "Name both: `counterseal diff OLD NEW`.",
+        )
+    as_json = chosen == "json"
+    _diff_upstreams(
+        old, new, accept=accept, forget=forget, yes=yes, by=exceptions.by, as_json=as_json
+    )
+
+
+def _diff_upstreams(
+    server: str | None,
+    tool: str | None,
+    *,
+    accept: bool,
+    forget: bool,
+    yes: bool,
+    by: str | None,
+    as_json: bool,
+) -> None:
     require_packages("mcp")
     settings = project_settings()
     listings, findings = _compare(settings, server, tool)
     if not listings and not findings:
         note("The project has no upstreams. Add one with `counterseal import URL|COMMAND`.")
-    hidden, faults = _hidden_tools(settings, listings, findings)
+    planned = _planned_contracts(settings)
+    hidden, faults = _hidden_tools(planned, listings, findings)
     hidden = [] if tool else hidden
     shown = [finding for finding in findings if finding not in hidden]
     waiting = [finding for finding in shown if finding.state.value in _WAITING]
     if not as_json:
-        _print_findings(listings, shown, hidden)
+        _print_findings(listings, shown, hidden, planned)
     accepted = waiting if accept else []
     forgotten = [finding for finding in findings if forget and finding.state.value == "gone"]
     if accepted or forgotten:
         _write(settings, accepted, forgotten, by, yes=yes)
     if as_json:
-        print_json(_record(listings, shown, hidden=hidden, accepted=accepted, forgotten=forgotten))
+        lists = {"hidden": hidden, "accepted": accepted, "forgotten": forgotten}
+        print_json(_record(listings, shown, planned, **lists))
     elif accepted or forgotten:
         counts = ((len(accepted), "accepted"), (len(forgotten), "forgotten"))
         done = ", ".join(f"{count} {word}" for count, word in counts if count)
@@ -125,7 +180,8 @@ def _compare(
         known = ", ".join(settings.upstreams) or "none yet"
         fail(
             f"There is no upstream {server!r} in {settings.file.name}.",
-            f"Its upstreams: {known}. `counterseal import` prints the entry for a new one.",
+            f"Its upstreams: {known}. `counterseal import` prints the entry for a new one.\n"
+            "To compare contracts, name both sides: `counterseal diff OLD NEW`.",
         )
 
     with errors_end_the_command("nothing was compared"):
@@ -146,17 +202,41 @@ def _compare(
     return listings, named
 
 
+def _planned_contracts(settings: Settings) -> dict[str, UpstreamContracts]:
+    from counterseal.config.upstream_contracts import upstream_contracts
+
+    with errors_end_the_command("nothing was compared"):
+        return upstream_contracts(settings)
+
+
+def _contract_changes(
+    planned: dict[str, UpstreamContracts], finding: LockFinding
+) -> tuple[ContractChange, ...]:
+    """Return what a changed definition changes in its contract; nothing if it has none."""
+    from counterseal.contract.diff import diff as contract_diff
+    from counterseal.errors import ContractError
+
+    pin, definition, contracts = finding.pin, finding.definition, planned.get(finding.server)
+    if pin is None or definition is None or contracts is None or pin.definition == definition:
+        return ()
+    try:
+        before = contracts.contract(pin.definition, pin.revision)
+        after = contracts.contract(definition, pin.revision + 1)
+    except ContractError:
+        return ()  # reported as a fault of the overlay
+    return () if before is None or after is None else contract_diff(before, after)
+
+
 def _hidden_tools(
-    settings: Settings, listings: Sequence[Listing], findings: Sequence[LockFinding]
+    planned: dict[str, UpstreamContracts],
+    listings: Sequence[Listing],
+    findings: Sequence[LockFinding],
 ) -> tuple[list[LockFinding], list[str]]:
     """Return the tools that the overlay hides from agents, and the faults of overlays."""
-    from counterseal.config.upstream_contracts import upstream_contracts
     from counterseal.errors import ContractError
 
     hidden: list[LockFinding] = []
     faults: list[str] = []
-    with errors_end_the_command("nothing was compared"):
-        planned = upstream_contracts(settings)
     for finding in findings:
         if finding.server in planned and finding.definition is not None:
             try:
@@ -207,7 +287,10 @@ def _write(
 
 
 def _print_findings(
-    listings: Sequence[Listing], findings: Sequence[LockFinding], hidden: Sequence[LockFinding]
+    listings: Sequence[Listing],
+    findings: Sequence[LockFinding],
+    hidden: Sequence[LockFinding],
+    planned: dict[str, UpstreamContracts],
 ) -> None:
     """Print the number of tools in each state, then every tool that is not accepted."""
     rows = []
@@ -223,6 +306,7 @@ def _print_findings(
         for finding in findings:
             if finding.state.value == state:
                 print_page(*_finding_page(finding))
+                print_page(*_verdicts(_contract_changes(planned, finding)))
     if any(finding.state.value != "accepted" for finding in findings):
         print()
 
@@ -250,6 +334,16 @@ def _finding_page(finding: LockFinding) -> Parts:
             yield paragraph(_spelt_out(data[name]), indent=4)
         for place, part in instructions(definition):
             yield _line(f'{place} reads like an instruction to a model: "{part}"', style="yellow")
+
+
+def _verdicts(changes: Sequence[ContractChange]) -> Parts:
+    """Yield what needs a person's attention in the contract that follows from a definition."""
+    from counterseal.contract.diff import Compatibility
+
+    for change in changes:
+        if change.kinds != (Compatibility.COMPATIBLE,) and change.id != "definition-changed":
+            kinds = ", ".join(change.kinds).replace("_", " ")
+            yield _line(f"{change.id}: {change.message} ({kinds})", "yellow")
 
 
 def _changes(before: Definition, after: Definition) -> Parts:
@@ -315,7 +409,10 @@ def _json_lines(value: Any, width: int) -> Iterator[str]:
 
 
 def _record(
-    listings: Sequence[Listing], findings: Sequence[LockFinding], **more: Sequence[LockFinding]
+    listings: Sequence[Listing],
+    findings: Sequence[LockFinding],
+    planned: dict[str, UpstreamContracts],
+    **more: Sequence[LockFinding],
 ) -> dict[str, Any]:
     """Return what the upstreams list, the tools that are not accepted, and lists of tools."""
     from counterseal.canonical import thaw
@@ -356,6 +453,9 @@ def _record(
                         "after": thaw(change.after),
                     }
                     for change in changes
+                ],
+                "contract_changes": [
+                    change.record() for change in _contract_changes(planned, finding)
                 ],
             }
         )

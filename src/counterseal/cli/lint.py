@@ -44,7 +44,7 @@ def lint(
     imported, that is executed. No other file is. Accepted tools of upstreams are checked, too.
     Exits with 1 if there are errors, and with --strict also if there are warnings.
     """
-    chosen = _chosen(output, as_json=as_json)
+    chosen = chosen_format(output, as_json=as_json)
     if rules:
         known = all_rules()
         rows = [(rule["id"], rule["severity"], rule["summary"]) for rule in known]
@@ -84,11 +84,12 @@ def check(
 
     from counterseal.config.project import check_project
 
-    chosen = _chosen(output, as_json=as_json)
+    chosen = chosen_format(output, as_json=as_json)
     _print(asyncio.run(check_project(path)), {}, chosen)
 
 
-def _chosen(output: LintFormat | None, *, as_json: bool) -> LintFormat:
+def chosen_format(output: str | None, *, as_json: bool) -> str:
+    """Return the format that `--format` or `--json` names; text if neither is given."""
     if as_json and output not in (None, "json"):
         fail(f"--json and --format {output} contradict each other.", "Give one of them.")
     return "json" if as_json else output or "text"
@@ -97,7 +98,7 @@ def _chosen(output: LintFormat | None, *, as_json: bool) -> LintFormat:
 def _print(
     problems: Sequence[Problem],
     summary: dict[str, int],
-    chosen: LintFormat,
+    chosen: str,
     *,
     strict: bool = False,
 ) -> None:
@@ -107,7 +108,7 @@ def _print(
     if chosen == "json":
         print_json({"problems": [problem.record() for problem in problems], "summary": summary})
     elif chosen == "github":
-        _print_github(problems)
+        print_github(problems)
     else:
         _print_text(problems, summary)
     if summary["errors"] or (strict and summary["warnings"]):
@@ -160,7 +161,7 @@ def _lines(problem: Problem, width: int | None) -> Iterator[Text]:
             yield Text(f"    {part}", style=style)
 
 
-def _print_github(problems: Sequence[Problem]) -> None:
+def print_github(problems: Sequence[Problem]) -> None:
     """Print workflow commands, which GitHub shows next to the lines of a pull request."""
 
     def escape(text: str, further: str = "") -> str:

@@ -103,7 +103,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def expiry(text: str | None) -> datetime | None:
+def expiry(text: str | None, option: str = "--expires") -> datetime | None:
     """Return when something expires: a number of days from now, or the start of a date."""
     if text is None:
         return None
@@ -113,7 +113,7 @@ def expiry(text: str | None) -> datetime | None:
         date = datetime.fromisoformat(text)
     except ValueError:
         fail(
-            f"--expires must be a number of days from 1 to {_MAX_DAYS:,} or a date, got {text!r}.",
+            f"{option} must be a number of days from 1 to {_MAX_DAYS:,} or a date, got {text!r}.",
             "Write 90, 2027-01-31, or 2027-01-31T18:00:00+01:00.",
         )
     return date if date.tzinfo is not None else date.replace(tzinfo=UTC)

@@ -90,8 +90,8 @@ def discover(
     Contracts in `beside` are only used to resolve references. Raises ConfigError if a path does not
     exist.
     """
-    wanted = dict.fromkeys(_files(paths))
-    files = [*wanted, *(file for file in _files(beside) if file not in wanted)]
+    wanted = dict.fromkeys(contract_files(paths))
+    files = [*wanted, *(file for file in contract_files(beside) if file not in wanted)]
     modules = import_files([file for file in files if file.suffix == ".py"], progress)
     included: set[int] = set()
     items: list[Discovered] = []
@@ -161,7 +161,11 @@ def _pinned(settings: Settings, server: str, lock: Lock) -> Iterator[Discovered]
 # Which files -------------------------------------------------------------------------------------
 
 
-def _files(paths: Iterable[Path]) -> list[Path]:
+def contract_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files that may hold contracts, Python files included.
+
+    ConfigError if a path does not exist.
+    """
     files: dict[Path, None] = {}
     for path in map(_relative, paths):
         if not path.exists():
@@ -262,6 +266,12 @@ def _from_declaration(file: Path, declared: Declaration) -> Discovered:
         name=contract.name, contract=contract, tool=tool, path=file, source=declared.source
     )
     return replace(item, problems=tuple(_placed(item, problem) for problem in lint(contract)))
+
+
+def place_of(item: Discovered, field: str) -> Source:
+    """Return the place of a field (a JSON Pointer) in its file, or where the contract begins."""
+    problem = Problem(rule="", message="", pointer=field)
+    return _placed(item, problem).source or item.source
 
 
 def _placed(item: Discovered, problem: Problem) -> Problem:

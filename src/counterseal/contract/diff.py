@@ -10,7 +10,7 @@ code, and a change of that code does not show here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from counterseal.contract.schema_diff import (
     same,
     shown,
 )
+from counterseal.contract.schemas import word_set
 
 
 class Compatibility(StrEnum):
@@ -69,6 +70,9 @@ _BREAKING = Compatibility.BREAKING
 _GOVERNANCE = Compatibility.GOVERNANCE_REVIEW
 _OPERATIONAL = Compatibility.OPERATIONAL_REVIEW
 _MOVES = Compatibility.BEHAVIOUR_MAY_MOVE
+
+BUMP_MISSING = "version-bump-missing"
+"""The id of a finding about a whole step: its version rose too little for its changes."""
 
 
 # --- the table of changes -------------------------------------------------------------------------
@@ -112,6 +116,7 @@ def _schema_meanings(side: Side) -> dict[str, Meaning]:
 
 MEANINGS: dict[str, Meaning] = {
     **_mean("version-changed", bump=Bump.NONE),
+    **_mean(BUMP_MISSING, _OPERATIONAL, bump=Bump.NONE),
     **_mean("tool-added", models=_MOVES, bump=Bump.NONE),
     **_mean("tool-removed name-changed", _BREAKING, models=_MOVES),
     **_mean("effect-raised risk-raised semantics-changed", _BREAKING, _GOVERNANCE, models=_MOVES),
@@ -378,7 +383,7 @@ _FIELDS = {
     "cost": "cost-limit",
     **{
         field: field.rpartition(".")[2].replace("_", "-")
-        for field in (
+        for field in word_set(
             "affordance.examples runtime.rate_limits runtime.cost_profile idempotency.key_header "
             "observability.trace_attributes error_contract usage verify_after "
             "security.secrets_boundary security.egress_policy transactional.compensation_tool "
@@ -386,7 +391,7 @@ _FIELDS = {
             "isolation runs_code http tenant_argument resource external_ref version_from "
             "version_argument probe preview read_back on_unknown not_done_errors spends "
             "business_key repeatable expected compensation"
-        ).split()
+        )
     },
 }
 """Fields whose change always means the same, with the beginning of its id."""
@@ -504,6 +509,36 @@ def needed_bump(changes: Iterable[ContractChange]) -> Bump:
     return max((change.meaning.bump for change in changes), default=Bump.NONE)
 
 
+def undecided(step: VersionStep, allowed: Collection[str] = ()) -> tuple[ContractChange, ...]:
+    """Return the changes that a person has to decide about, without the ids that are allowed.
+
+    These are changes for guardians, a tool that is gone, and a version that rose too little. A
+    break that its version announces needs no decision: that is what versions are for.
+    """
+    left = [change for change in step.changes if change.id not in allowed]
+    found = [
+        change
+        for change in left
+        if change.meaning.guardians is _GOVERNANCE or change.id == "tool-removed"
+    ]
+    needed = needed_bump(left)
+    if step.old and needed > step.made and BUMP_MISSING not in allowed:
+        text = f"needs a new {needed.name.lower()} version, {next_version(step.old, needed)}"
+        values = {"before": step.old.version, "after": step.version}
+        place = "/identity/version"
+        found.append(ContractChange(id=BUMP_MISSING, pointer=place, message=text, **values))
+    return tuple(found)
+
+
+def next_version(contract: Contract, bump: Bump) -> str:
+    """Return the version after a contract's, with one part raised."""
+    version = _order(contract.version)
+    major, minor, patch = version.major, version.minor, version.micro
+    if bump is Bump.MAJOR:
+        return f"{major + 1}.0.0"
+    return f"{major}.{minor + 1}.0" if bump is Bump.MINOR else f"{major}.{minor}.{patch + 1}"
+
+
 def version_steps(old: Iterable[Contract], new: Iterable[Contract]) -> list[VersionStep]:
     """Pair two sets of contracts by name, and return the pairs that differ, by name.
 
@@ -513,7 +548,7 @@ def version_steps(old: Iterable[Contract], new: Iterable[Contract]) -> list[Vers
     before, after = _by_name(old), _by_name(new)
     steps = []
     for name in sorted({**before, **after}):
-        olds, news = before.get(name, ()), after.get(name, ())
+        olds, news = before.get(name, []), after.get(name, [])
         for contract in news:
             base = baseline(contract, olds)
             changes = _added(contract) if base is None else diff(base, contract)

@@ -12,6 +12,7 @@ from counterseal.contract.diff import (
     bump_made,
     diff,
     needed_bump,
+    undecided,
     version_steps,
 )
 from counterseal.contract.effects import Effect, RiskClass
@@ -285,7 +286,8 @@ def test_edit_between_two_contracts_has_its_ids(ids, old, new):
 
 def test_every_id_of_the_table_has_an_example_and_every_example_an_id():
     shown = {one for ids, _, _ in EXAMPLES for one in ids.split()}
-    assert {*shown, "tool-added", "tool-removed"} == set(room.MEANINGS)
+    of_sets = {"tool-added", "tool-removed", "version-bump-missing"}
+    assert shown | of_sets == set(room.MEANINGS)
 
 
 @pytest.mark.parametrize(
@@ -322,22 +324,26 @@ def test_documented_change_has_the_documented_compatibility(change, name, kinds)
     assert list(found.kinds) == kinds, change
 
 
-@pytest.mark.parametrize(
-    "name",
-    "description-changed examples-changed input-enum-widened input-default-changed "
-    "input-default-reworded input-reworded usage-changed tool-added".split(),
-)
+READ = """
+description-changed examples-changed input-enum-widened input-default-changed
+input-default-reworded input-reworded usage-changed tool-added
+"""
+
+
+@pytest.mark.parametrize("name", READ.split())
 def test_what_a_model_reads_may_move_its_behaviour(name):
     assert room.MEANINGS[name].models is Compatibility.BEHAVIOUR_MAY_MOVE
 
 
-@pytest.mark.parametrize(
-    "name",
-    "effect-raised risk-raised scope-dropped approvers-weakened approval-dropped "
-    "verification-weakened compensation-changed compensation-tool-changed egress-added "
-    "egress-policy-changed trust-raised budget-raised data-class-changed invariant-removed "
-    "invariant-changed idempotency-weakened key-required-weakened owner-changed".split(),
-)
+GUARDED = """
+effect-raised risk-raised scope-dropped approvers-weakened approval-dropped
+verification-weakened compensation-changed compensation-tool-changed egress-added
+egress-policy-changed trust-raised budget-raised data-class-changed invariant-removed
+invariant-changed idempotency-weakened key-required-weakened owner-changed
+"""
+
+
+@pytest.mark.parametrize("name", GUARDED.split())
 def test_guardians_review_more_authority_and_less_protection(name):
     assert room.MEANINGS[name].guardians is GOVERNANCE
 
@@ -611,3 +617,29 @@ def test_tools_that_came_or_went_are_steps_of_their_own():
 def test_contract_that_changed_under_its_version_has_no_bump():
     (step,) = version_steps([of_version("1.0.0")], [of_version("1.0.0", budget=1)])
     assert (needed_bump(step.changes), step.made) == (Bump.MINOR, Bump.NONE)
+
+
+def undecided_ids(old, new, *allowed):
+    (step,) = version_steps(old, new)
+    return [change.id for change in undecided(step, allowed)]
+
+
+def test_break_that_its_version_announces_needs_no_decision():
+    old, gone = of_version("1.0.0"), {f"{IN}note": ...}
+    assert undecided_ids([old], [of_version("2.0.0", **gone)]) == []
+    (step,) = version_steps([old], [of_version("1.1.0", **gone)])
+    (change,) = undecided(step)
+    assert change.message == "needs a new major version, 2.0.0"
+    assert undecided(step, {"input-removed"}) == ()
+    assert undecided(step, {"version-bump-missing"}) == ()
+
+
+def test_change_for_guardians_needs_a_decision_whatever_its_version():
+    old, new = of_version("1.0.0"), of_version("2.0.0", security__required_scopes=[])
+    assert undecided_ids([old], [new]) == ["scope-dropped"]
+    assert undecided_ids([old], [new], "scope-dropped") == []
+
+
+def test_new_tool_asks_nobody_and_a_removed_one_does():
+    assert undecided_ids([], [of_version("1.0.0")]) == []
+    assert undecided_ids([of_version("1.0.0")], []) == ["tool-removed"]

@@ -1,4 +1,4 @@
-"""Pins: the definitions that a person accepted, kept in `counterseal.lock`.
+"""What people have accepted, kept in `counterseal.lock`: definitions, and exceptions to findings.
 
 The file has the full definitions, so that later changes can be shown. It is JSON with sorted keys.
 Invisible characters are written as escapes. A `Lock` is immutable: `accept` and `forget` return a
@@ -13,7 +13,8 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -47,6 +48,24 @@ class Pin(NamedTuple):
     accepted_by: str
 
 
+class ExceptionRecord(NamedTuple):
+    """A change of a contract that a person allowed, for one version and until a day."""
+
+    change: str
+    """The id of the change, such as `scope-dropped`."""
+    tool: str
+    version: str
+    """The version that the change leads to; a later version needs a record of its own."""
+    owner: str
+    reason: str
+    made_on: str
+    ends_on: str
+    """The last day on which it holds, in UTC: `2027-01-31`."""
+
+    def holds(self, today: date) -> bool:
+        return today <= date.fromisoformat(self.ends_on)
+
+
 class PinState(StrEnum):
     ACCEPTED = "accepted"
     CHANGED = "changed"
@@ -66,9 +85,10 @@ class LockFinding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The pins of every upstream: by the upstream's name, then by the tool's name."""
+    """The pins of every upstream, by the upstream's and the tool's name; and all exceptions."""
 
     servers: Mapping[str, Mapping[str, Pin]] = field(default_factory=dict)
+    exceptions: tuple[ExceptionRecord, ...] = ()
 
     @classmethod
     def load(cls, path: str | Path) -> Lock:
@@ -81,7 +101,7 @@ class Lock:
             raise LockError(f"{path}: can't be read: {error.strerror}") from None
         if len(raw) > MAX_BYTES:
             raise LockError(f"{path}: {len(raw):,} bytes long; at most {MAX_BYTES:,} are read")
-        return cls(_read(str(path), raw))
+        return _read(str(path), raw)
 
     @classmethod
     def update(cls, path: str | Path, change: Callable[[Lock], Lock]) -> Lock:
@@ -122,18 +142,33 @@ class Lock:
         revision = 1 if pin is None else pin.revision + 1
         accepted = Pin(definition, revision, accepted_at=at, accepted_by=by)
         pins = {**self.servers.get(server, {}), definition.name: accepted}
-        return Lock({**self.servers, server: pins})
+        return replace(self, servers={**self.servers, server: pins})
 
     def forget(self, server: str, tool: str) -> Lock:
         """Return a lock without this tool."""
         pins = {name: pin for name, pin in self.servers.get(server, {}).items() if name != tool}
         others = {name: kept for name, kept in self.servers.items() if name != server}
-        return Lock({**others, server: pins} if pins else others)
+        return replace(self, servers={**others, server: pins} if pins else others)
+
+    def allowed(self, tool: str, version: str, today: date) -> dict[str, ExceptionRecord]:
+        """Return the exceptions that hold for a version, by the id of the change."""
+        return {
+            one.change: one
+            for one in self.exceptions
+            if (one.tool, one.version) == (tool, version) and one.holds(today)
+        }
+
+    def allow(self, *records: ExceptionRecord) -> Lock:
+        """Return a lock with these exceptions; each replaces the one for the same change."""
+        kept = {one[:3]: one for one in (*self.exceptions, *records)}
+        return replace(self, exceptions=tuple(kept[key] for key in sorted(kept)))
 
     def record(self) -> dict[str, Any]:
         """Return the lock as it is written to the file."""
+        exceptions = [one._asdict() for one in self.exceptions]
         return {
             "version": FORMAT,
+            **({"exceptions": exceptions} if exceptions else {}),
             "servers": {
                 server: {
                     name: {
@@ -150,7 +185,7 @@ class Lock:
         }
 
 
-def _read(name: str, raw: bytes) -> dict[str, dict[str, Pin]]:
+def _read(name: str, raw: bytes) -> Lock:
     try:
         data = jiter.from_json(raw, catch_duplicate_keys=True)  # a merge can leave duplicates
     except ValueError as error:
@@ -168,7 +203,30 @@ def _read(name: str, raw: bytes) -> dict[str, dict[str, Pin]]:
         for tool, pin in pins.items():
             place = f"{name}: {server} {tool}"
             servers.setdefault(server, {})[tool] = _read_pin(place, tool, pin)
-    return servers
+    exceptions = data.get("exceptions", [])
+    if not isinstance(exceptions, list):
+        raise LockError(f"{name}: exceptions: must be a list")
+    return Lock(servers, tuple(_read_exception(name, item) for item in exceptions))
+
+
+def _read_exception(name: str, data: Any) -> ExceptionRecord:
+    needed = ", ".join(ExceptionRecord._fields)
+    again = "correct it, or record it again: `counterseal diff OLD NEW --allow ID --because TEXT`"
+    if not isinstance(data, dict) or set(data) != set(ExceptionRecord._fields):
+        raise LockError(f"{name}: an exception needs exactly {needed}; {again}")
+    texts = all(isinstance(value, str) and value.strip() for value in data.values())
+    if not texts or not _is_day(data["ends_on"]):
+        fault = "every field must be a text, and ends_on a day such as 2027-01-31"
+        raise LockError(f"{name}: exception of {str(data['tool'])[:80]}: {fault}; {again}")
+    return ExceptionRecord(**data)
+
+
+def _is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _read_pin(place: str, tool: str, data: Any) -> Pin:
