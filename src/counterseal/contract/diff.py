@@ -123,7 +123,7 @@ MEANINGS: dict[str, Meaning] = {
     **_mean("effect-lowered effect-changed", guardians=_GOVERNANCE, models=_MOVES),
     **_mean("risk-lowered", guardians=_GOVERNANCE),
     # Another request or another server is another action, whatever its arguments are called.
-    **_mean("http-changed upstream-changed", _BREAKING, _GOVERNANCE),
+    **_mean("http-changed upstream-changed executed-by-changed", _BREAKING, _GOVERNANCE),
     # A person has accepted this definition; what it changes in the contract is reported beside it.
     **_mean("definition-changed", _OPERATIONAL),
     **_mean("scope-added", _BREAKING, _GOVERNANCE),
@@ -390,7 +390,7 @@ _FIELDS = {
             "transactional.semantics risk_justification consequence keep_reads residency "
             "isolation runs_code http tenant_argument resource external_ref version_from "
             "version_argument probe preview read_back on_unknown not_done_errors spends "
-            "business_key repeatable expected compensation"
+            "business_key repeatable expected compensation executed_by"
         )
     },
 }

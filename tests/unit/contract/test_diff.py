@@ -239,6 +239,7 @@ TWO_CHANGES = [
     ("sandbox-weakened", {"runtime__sandbox_isolated": True}, {}),
     ("compensation-tool-changed", {}, {"transactional__compensation_tool": "reopen"}),
     ("read-back-changed", {}, {"read_back": "get_case"}),
+    ("executed-by-changed", {}, {"executed_by": "client"}),
     ("output-enum-changed", {TEXTS[0]: ["a"]}, {TEXTS[0]: ["b"]}),
     ("input-required-added", {}, REQUIRED),
     ("effect-raised", {"effect": "draft"}, {}),
