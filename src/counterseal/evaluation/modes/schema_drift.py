@@ -108,7 +108,7 @@ def _input_change(subject: Subject, name: str, what: str) -> Run:
             update={"affordance": contract.affordance.model_copy(update={"examples": ()})}
         )
         changes = diff(old, old.model_copy(update={"affordance": affordance}))
-        breaking = any(one.kind is Compatibility.BREAKING for one in changes)
+        breaking = any(Compatibility.BREAKING in one.kinds for one in changes)
         expect(breaking, f"not called breaking, but {[one.message for one in changes]}")
 
     return run
