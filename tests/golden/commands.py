@@ -160,6 +160,8 @@ def declared(shell: Shell) -> None:
     shell.run("policy", "show")
     shell.run("scenarios", "run", "scenarios.yaml", "--save", "report.json")
     shell.run("scenarios", "compare", "report.json", "report.json")
+    shell.run("scenarios", "export", "trajectories", "report.json", "--out", "did.jsonl")
+    shell.run("scenarios", "import", "trajectories", "did.jsonl")
     for purpose in ("vault", "audit", "approval", "session"):
         shell.run("keys", "new", purpose)
     shell.run("keys", "list")

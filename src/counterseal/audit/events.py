@@ -342,14 +342,16 @@ def csv_head() -> str:
 
 
 def csv_line(event_id: str, event: Event) -> str:
-    """Return an event as a line of CSV.
-
-    A cell that a spreadsheet would run as a formula starts with an apostrophe.
-    """
+    """Return an event as a line of CSV."""
     record = event.record(event_id)
     record["body"] = _json(record["body"]) if record["body"] else ""
     texts = ["" if record[name] is None else str(record[name]) for name in COLUMNS]
-    return _line(f"'{text}" if text.startswith(_FORMULAS) else text for text in texts)
+    return _line(map(csv_cell, texts))
+
+
+def csv_cell(text: str) -> str:
+    """Return a cell that no spreadsheet runs as a formula: such a text gets an apostrophe."""
+    return f"'{text}" if text.startswith(_FORMULAS) else text
 
 
 def _json(value: Any) -> str:

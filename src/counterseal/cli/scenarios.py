@@ -6,7 +6,7 @@ Every trial runs in memory: the project's store is neither read nor written.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -27,6 +27,7 @@ from counterseal.cli.render import (
     note,
     one_line,
     paragraph,
+    print_json,
     render,
     table,
     write_files,
@@ -135,6 +136,79 @@ def compare(
     render([report.record() for report in reports], lambda: _comparison(reports), as_json=as_json)
 
 
+@app.command("import")
+def import_trajectories(
+    form: Annotated[str, Argument(metavar="FORMAT", help="The format; see below.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="JSON, or JSON Lines.")],
+    out: Annotated[
+        Path | None, Option(metavar="FILE", help="Write the trajectories to it, as JSON Lines.")
+    ] = None,
+    name: Annotated[
+        str, Option(metavar="NAME", help="A scenario's, for a file with one trajectory.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Read what agents did from files of other programs, as trajectories.
+
+    FORMAT is openai, anthropic (message lists), otel (spans as OTLP JSON), langsmith (runs),
+    inspect (logs), tau2 (results) or trajectories. Give the written file to `scenarios run
+    --agent`: the calls are proposed again, and judged.
+    """
+    from dataclasses import replace
+
+    from counterseal.evaluation.formats import READERS, FormatError, read_trajectories
+
+    _check_format(form, READERS)
+    try:
+        found = read_trajectories(file, form)
+    except FormatError as error:
+        fail(one_line(f"{error}."))
+    if name and len(found) > 1:
+        fail(f"{file} has {len(found)} trajectories, so --name does not say which one is meant.")
+    found = [replace(one, name=name or one.name) for one in found]
+    records = [one.record() for one in found]
+    if out is not None:
+        lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        write_files({out: "".join(lines)})
+    rows = [(one_line(one.name), str(len(one.uses)), one_line(one.objective)) for one in found]
+    render(records, lambda: [table(rows, titles=("Name", "Uses", "Objective"))], as_json=as_json)
+
+
+@app.command("export")
+def export(
+    form: Annotated[str, Argument(metavar="FORMAT", help="The format; see below.")],
+    files: Annotated[
+        list[Path], Argument(metavar="REPORT...", help="What `scenarios run --save` wrote.")
+    ],
+    out: Annotated[
+        Path | None, Option(metavar="FILE", help="Write to it.  [default: stdout]")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write reports in a form of other programs.
+
+    FORMAT is junit (for CI systems), csv (for spreadsheets), inspect (a log for Inspect), otel
+    (spans as OTLP JSON) or trajectories (for `--agent`).
+    """
+    from counterseal.evaluation.formats import WRITERS
+
+    _check_format(form, WRITERS)
+    reports = [report for file in files for report in _reports(file)]
+    text = WRITERS[form](reports)
+    if out is not None:
+        write_files({out: text})
+    if as_json:
+        trials = sum(len(report.trials) for report in reports)
+        print_json({"format": form, "trials": trials, "file": None if out is None else str(out)})
+    elif out is None:
+        typer.echo(text, nl=False)
+
+
+def _check_format(form: str, known: Mapping[str, object]) -> None:
+    if form not in known:
+        fail(f"FORMAT must be one of {', '.join(known)}, got {form!r}.")
+
+
 # What commands work with -------------------------------------------------------------------------
 
 
@@ -152,11 +226,14 @@ def _world(setup: str, *, allow_effects: bool) -> World:
 
 
 def _agent(name: str, model: str) -> Agent:
-    from counterseal.evaluation.agents import AgentError, agent_named
+    from counterseal.evaluation.agents import AgentError, agent_named, recorded
+    from counterseal.evaluation.formats import FormatError, read_trajectories
 
     try:
+        if name.endswith((".json", ".jsonl")):
+            return recorded(read_trajectories(Path(name)))
         return agent_named(name, model=model)
-    except AgentError as error:
+    except (AgentError, FormatError) as error:
         fail(f"--agent: {one_line(str(error))}.")
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
-import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -90,6 +89,8 @@ class AgentTask:
     principal: Principal
     run_id: str
     wording: Wording = AS_DECLARED
+    trial: int = 1
+    """The number of the trial."""
     prompt: str = ""
     """A system prompt for models."""
     tokens: int | None = None
@@ -174,14 +175,20 @@ def scripted() -> Agent:
 
 
 def recorded(trajectories: Iterable[Trajectory]) -> Agent:
-    """Return the agent that proposes what was proposed before, by the name of the scenario."""
-    by_name = {one.name: one for one in trajectories}
+    """Return the agent that proposes what was proposed before, by the name of the scenario.
+
+    Several trajectories of one name are those of the first trial, the second, and so on.
+    """
+    by_name: dict[str, list[Trajectory]] = {}
+    for one in trajectories:
+        by_name.setdefault(one.name, []).append(one)
 
     async def agent(task: AgentTask) -> str:
-        trajectory = by_name.get(task.scenario.name)
-        if trajectory is None:
+        mine = by_name.get(task.scenario.name)
+        if mine is None:
             known = ", ".join(sorted(by_name)) or "none"
             raise AgentError(f"no trajectory is named {task.scenario.name!r}; there are: {known}")
+        trajectory = mine[(task.trial - 1) % len(mine)]
         for number, use in enumerate(trajectory.uses, 1):
             arguments = {} if use.arguments is None else use.arguments
             await task.call(use.tool, arguments, id=use.id and f"{use.id}_{number}")
@@ -322,13 +329,3 @@ def _module(place: str) -> Any:
     sys.modules[name] = module  # as its author's program would have it, for dataclasses and pickle
     spec.loader.exec_module(module)
     return module
-
-
-def as_json(arguments: Any) -> Any:
-    """Return arguments as data where they are JSON text, else as they are."""
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return arguments

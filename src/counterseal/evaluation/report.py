@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from xml.etree import ElementTree as ET
 
 from counterseal.evaluation.cases import CaseKind
@@ -193,26 +193,53 @@ class EvaluationReport:
 
     def junit(self) -> str:
         """Return the report as JUnit XML: a suite for each tool, a test case for each case."""
-        root = ET.Element("testsuites", name="counterseal evaluate")
+        suites = {}
         for tool in self.tools:
             cells = [cell for cell in self.cells if cell.tool == tool.name]
-            cases = [(cell, case) for cell in cells for case in _shown_cases(cell)]
-            failed = sum(case.status is CellStatus.FAILED for _, case in cases)
-            skipped = sum(case.status in _SKIPPED for _, case in cases)
-            counts = {"tests": len(cases), "failures": failed, "errors": 0, "skipped": skipped}
-            texts = {name: str(count) for name, count in counts.items()}
-            suite = ET.SubElement(root, "testsuite", {"name": tool.name, **texts})
-            for cell, case in cases:
-                element = ET.SubElement(
-                    suite, "testcase", classname=f"{tool.name}.{cell.mode}", name=case.name
+            suites[tool.name] = [
+                JUnitCase(
+                    group=f"{tool.name}.{cell.mode}",
+                    name=case.name,
+                    failed=case.message if case.status is CellStatus.FAILED else None,
+                    skipped=case.message if case.status in _SKIPPED else None,
+                    details=f"{case.why}\narguments: {case.arguments}",
                 )
-                if case.status is CellStatus.FAILED:
-                    failure = ET.SubElement(element, "failure", message=_xml(case.message))
-                    failure.text = _xml(f"{case.why}\narguments: {case.arguments}")
-                elif case.status in _SKIPPED:
-                    ET.SubElement(element, "skipped", message=_xml(case.message))
-        ET.indent(root)
-        return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+                for cell in cells
+                for case in _shown_cases(cell)
+            ]
+        return junit_text("counterseal evaluate", suites)
+
+
+class JUnitCase(NamedTuple):
+    """One test case of a JUnit report."""
+
+    group: str
+    name: str
+    failed: str | None = None
+    """Why it failed; None if it did not."""
+    skipped: str | None = None
+    details: str = ""
+
+
+def junit_text(name: str, suites: Mapping[str, Sequence[JUnitCase]]) -> str:
+    """Return test suites as JUnit XML."""
+    root = ET.Element("testsuites", name=name)
+    for suite_name, cases in suites.items():
+        failed = sum(case.failed is not None for case in cases)
+        skipped = sum(case.skipped is not None for case in cases)
+        counts = {"tests": len(cases), "failures": failed, "errors": 0, "skipped": skipped}
+        texts = {count: str(number) for count, number in counts.items()}
+        suite = ET.SubElement(root, "testsuite", {"name": _xml(suite_name), **texts})
+        for case in cases:
+            about = {"classname": _xml(case.group), "name": _xml(case.name)}
+            element = ET.SubElement(suite, "testcase", about)
+            if case.failed is not None:
+                failure = ET.SubElement(element, "failure", message=_xml(case.failed))
+                failure.text = _xml(case.details)
+            elif case.skipped is not None:
+                ET.SubElement(element, "skipped", message=_xml(case.skipped))
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
 _TRIED: Final = (CellStatus.PASSED, CellStatus.FAILED, CellStatus.NOT_TRIED)

@@ -7,6 +7,7 @@ only tool, arguments and answer are known; scenarios submit those to a runtime t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
@@ -131,6 +132,16 @@ def _known(kind: type, data: Mapping[str, Any], needed: str) -> dict[str, Any]:
     if not isinstance(data.get(needed), str):
         raise ValueError(f"a {kind.__name__} needs {needed}, a text")
     return dict(data)
+
+
+def parsed_arguments(arguments: Any) -> Any:
+    """Return arguments as data where they are JSON text, else as they are."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
 
 
 # --- from the record ------------------------------------------------------------------------------

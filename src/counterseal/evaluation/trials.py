@@ -221,6 +221,7 @@ async def run_trial(
             runtime=runtime,
             principal=principal,
             run_id=run.id,
+            trial=number,
             wording=wording,
             prompt=prompt,
         )

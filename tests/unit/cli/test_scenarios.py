@@ -77,6 +77,10 @@ def test_mutation_shows_wordings_side_by_side(run):
         (["run", "good.yaml", "--mutate", "tools"], "--mutate must be descriptions"),
         (["run", "good.yaml", "--setup", "none.py:f"], "--setup: none.py can't be imported"),
         (["run", "good.yaml", "--prompt", "none.txt"], "Can't read none.txt"),
+        (["run", "good.yaml", "--agent", "none.jsonl"], "can't read none.jsonl"),
+        (["import", "excel", "good.yaml"], "FORMAT must be one of trajectories, openai"),
+        (["import", "openai", "none.json"], "can't read none.json"),
+        (["export", "word", "good.json"], "FORMAT must be one of trajectories, junit"),
         (["compare", "good.yaml"], "good.yaml: "),
         (["compare", "none.json"], "Can't read none.json"),
     ],
@@ -85,3 +89,23 @@ def test_wrong_use_says_what_is_wrong(run, words, message):
     result = run("scenarios", *words)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_trajectories_go_out_and_come_in_again(run, write):
+    run("scenarios", "run", "good.yaml", "--save", "good.json")
+    assert (
+        run("scenarios", "export", "trajectories", "good.json", "--out", "did.jsonl").exit_code == 0
+    )
+    result = run("scenarios", "run", "good.yaml", "--agent", "did.jsonl")
+    assert result.exit_code == 0
+    assert "look      1 of 1" in result.stdout
+    printed = run("scenarios", "export", "junit", "good.json").stdout
+    assert printed.startswith("<?xml")
+
+
+def test_imported_conversation_is_named_after_its_scenario(run, write):
+    write("chat.json", '[{"role": "user", "content": "Look."}]')
+    result = run("scenarios", "import", "openai", "chat.json", "--name", "look", "--json")
+    assert [one["name"] for one in json.loads(result.stdout)] == ["look"]
+    write("two.json", '[{"name": "a", "messages": []}, {"name": "b", "messages": []}]')
+    assert run("scenarios", "import", "openai", "two.json", "--name", "look").exit_code == 2

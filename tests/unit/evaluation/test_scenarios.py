@@ -1,10 +1,14 @@
 """Scenarios: a trial in a fresh world, judged by what the record says."""
 
 import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 
 from counterseal import ContractError, Proposal
+from counterseal.adapters.host import Host, HostCall, HostTool
 from counterseal.errors import CountersealError
 from counterseal.evaluation.agents import (
     WORDINGS,
@@ -306,6 +310,86 @@ async def test_agent_is_a_function_of_a_task_or_of_messages_and_tools(tmp_path):
             agent_named(f"{tmp_path}/{name}")
     with pytest.raises(AgentError, match="is no agent"):
         agent_named("scripts")
+
+
+class _Completions(BaseHTTPRequestHandler):
+    """Answers as a chat completions endpoint does: one tool call, then words."""
+
+    seen: ClassVar[list[dict]] = []
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.seen.append({**body, "key": self.headers["Authorization"]})
+        ended = body["messages"][-1]["role"] == "tool"
+        message = {"content": "Done."} if ended else asks("get_order", order_id="o_1")
+        answer = {"choices": [{"message": message}], "usage": {"total_tokens": 7}}
+        status = 500 if body.get("model") == "broken" else 200
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, *_):
+        """Print nothing."""
+
+
+@pytest.fixture
+def completions():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Completions)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    _Completions.seen.clear()
+    yield f"http://127.0.0.1:{server.server_port}/v1/chat/completions"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def test_model_behind_http_is_asked_with_tools_and_key(tmp_path, completions, monkeypatch):
+    monkeypatch.setenv("COUNTERSEAL_AGENT_KEY", "s3cret")
+    of = world(tmp_path)
+    scenario = one(tmp_path, "expect: {calls: [{tool: get_order}]}", of)
+    trial = await run_trial(of, scenario, agent_named(completions, model="m-1"), prompt="Be brief.")
+    assert trial.score.passed, trial.score.wrong
+    first, second = _Completions.seen
+    assert (first["model"], first["key"]) == ("m-1", "Bearer s3cret")
+    assert [message["role"] for message in first["messages"]] == ["system", "user"]
+    assert len(first["tools"]) == 3
+    assert second["messages"][-1]["tool_call_id"] == "c_get_order"
+    assert trial.score.tokens == 7  # those of the last message belong to no call
+
+
+async def test_endpoint_that_fails_fails_the_trial_and_says_so(tmp_path, completions):
+    of = world(tmp_path)
+    agent = agent_named(completions, model="broken")
+    trial = await run_trial(of, one(tmp_path, "allow: [get_order]", of), agent)
+    assert "completions answered 500" in trial.score.wrong[0]
+
+
+async def test_agent_of_an_adapter_is_judged_by_the_same_record(tmp_path):
+    """A framework's own function is executed through the runtime of the task."""
+    of, called = world(tmp_path), []
+
+    async def agent(task):
+        host = Host(
+            task.runtime,
+            [HostTool("note", "Keep a note.", {"type": "object", "properties": {}})],
+            principal=lambda _: task.principal,
+            effects={"note": "draft"},
+            grants="support",
+        )
+        call = HostCall(
+            tool="note",
+            arguments={},
+            call_id="c1",
+            run_id=task.run_id,
+            context=None,
+            execute=lambda arguments: called.append(arguments) or "kept",
+        )
+        assert (await host.submit(call)).ok
+
+    trial = await run_trial(of, one(tmp_path, "allow: [get_order]", of), agent)
+    assert called == [{}]
+    assert trial.score.wrong == ("note was carried out with {}",)
 
 
 # --- files and records ----------------------------------------------------------------------------
