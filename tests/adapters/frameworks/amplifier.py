@@ -556,6 +556,32 @@ async def a_failure_that_a_tool_reports_has_a_code(world: World) -> None:
             has(result.output, fetch.error["message"])
 
 
+async def a_failure_keeps_all_fields_of_its_error(world: World) -> None:
+    """Redacted and bounded, beside its message and its code."""
+    fetch = FetchTool()
+    listed = contract_for(fetch, effect="retrieve", egress=["docs.example.org"])
+    fetch.error = {
+        "message": "slow down",
+        "code": "search_rate_limited",
+        "limits": {"per_minute": 5, "key": "AKIAIOSFODNN7EXAMPLE"},
+        "page": "x y " * 50_000,
+        "cause": object(),
+    }
+    async with world.runtime() as runtime:
+        coordinator = await governed(runtime, fetch, contracts=[listed])
+        long = await execute(coordinator, "web_fetch", url="https://docs.example.org/a")
+        same((long.success, long.error["code"]), (False, "RATE_LIMITED"))
+        same(long.error["details"]["truncated"], True)
+        same(len(json.dumps(long.error)) < 20_000, True)
+        del fetch.error["page"]
+        kept = await execute(coordinator, "web_fetch", url="https://docs.example.org/b")
+        details = kept.error["details"]
+        same((details["code"], details["limits"]["per_minute"]), ("search_rate_limited", 5))
+        same(sorted(details), ["code", "limits"])  # an object that is no JSON is left out
+        same("AKIA" in json.dumps([long.error, kept.error, kept.output]), False)
+        has(kept.output, "slow down", "per_minute", "untrusted")
+
+
 async def a_tool_that_is_not_under_contract_is_refused(world: World) -> None:
     """Also one that was mounted later, and one whose call can't be understood."""
     async with world.runtime() as runtime:
@@ -688,6 +714,7 @@ CASES = (
     a_bash_tool_is_refused_without_a_sandbox,
     a_web_tool_is_held_to_the_egress_allowlist,
     a_failure_that_a_tool_reports_has_a_code,
+    a_failure_keeps_all_fields_of_its_error,
     a_tool_that_is_not_under_contract_is_refused,
     the_tools_of_a_project_are_a_module,
     a_module_that_cannot_be_set_up_refuses_all_tools,
