@@ -46,7 +46,7 @@ try:
 except ImportError as error:
     raise missing_extra("langgraph", error) from error
 
-TESTED: Final = {"langchain": ">=1.4,<1.5", "langgraph": ">=1.2,<1.3"}
+TESTED: Final = {"langchain": ">=1.4,<1.6", "langgraph": ">=1.2,<1.3"}
 """The versions that the adapter was tested with."""
 _COMMAND: Final = "langgraph_command"
 

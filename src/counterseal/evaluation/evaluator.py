@@ -220,11 +220,11 @@ def _fixture(table: EvaluationTable, folder: Path) -> dict[str, Any]:
 
 def _grants(runtime: Runtime, record: RegistryRecord) -> Iterator[Grant]:
     """Yield the grants with which the tool can be called; one that is made if there are none."""
-    now, own, usable = datetime.now(UTC), record.contract.budget, False
+    now, usable = datetime.now(UTC), False
     for grant in runtime.registry.grants:
         covers = grant.tool == record.name and grant.covers(record.parsed)
         lasts = grant.expires_at is None or grant.expires_at > now
-        calls = own if grant.max_calls_per_run is None else grant.max_calls_per_run
+        calls = grant.calls_per_run(record.contract)
         if covers and lasts and calls and grant.mode.allows(record.contract.effect):
             usable = True
             yield grant

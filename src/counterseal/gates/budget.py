@@ -151,8 +151,7 @@ def _charges(
     compiled: CompiledContract, grant: Grant, run: Budgets, tenant: Budgets | None, day: int
 ) -> Iterator[Charge]:
     contract = compiled.contract
-    granted = grant.max_calls_per_run
-    own = contract.budget if granted is None else granted
+    own = grant.calls_per_run(contract)
     yield Charge(f"run.tool.{contract.name}", f"tool/{contract.name}", 1, own, of_run=True)
     yield from _limits("run", run, compiled, "", of_run=True)
     if tenant is not None:

@@ -12,7 +12,7 @@ from typing import Final
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.envelope import FieldError
-from counterseal.registry import Reason, Refusal
+from counterseal.registry import Grant, Reason, Refusal, RegistryRecord
 
 NAME: Final = "scope"
 ALLOW: Final = allow(NAME)
@@ -29,9 +29,10 @@ def check(ctx: GateContext) -> Decision | Learned:
     if isinstance(grant, Refusal):
         return _refused(grant)
     if ctx.principal.parents:
-        denied = _denied_to_parent(ctx)
-        if denied is not None:
-            return denied
+        tightest = _tightest(ctx, ctx.record, grant)
+        if isinstance(tightest, Decision):
+            return tightest
+        grant = tightest
     tenant = ctx.record.contract.tenant_argument
     if tenant is not None and ctx.arguments.get(tenant) != ctx.principal.tenant:
         error = FieldError(
@@ -46,13 +47,19 @@ def check(ctx: GateContext) -> Decision | Learned:
     return Learned(ALLOW, {"grant": grant})
 
 
-def _denied_to_parent(ctx: GateContext) -> Decision | None:
-    """Return a denial if an agent that this one works for could not make the call itself."""
+def _tightest(ctx: GateContext, record: RegistryRecord, own: Grant) -> Grant | Decision:
+    """Return the grant with the fewest calls among those of the agent and its parents.
+
+    A denial if an agent that this one works for could not make the call itself.
+    """
+    grants = [own]
     for parent in ctx.principal.parents:
         principal = replace(ctx.principal, agent=parent, parents=())
-        if ctx.record and isinstance(ctx.registry.authorize(ctx.record, principal), Refusal):
+        grant = ctx.registry.authorize(record, principal)
+        if isinstance(grant, Refusal):
             return _denied("The agent that delegated this may not use the tool.", "parent")
-    return None
+        grants.append(grant)
+    return min(grants, key=lambda one: one.calls_per_run(record.contract))
 
 
 def _refused(refusal: Refusal | None) -> Decision:

@@ -419,6 +419,11 @@ class Grant:
     def covers(self, version: Version) -> bool:
         return self.versions.contains(version, prereleases=True)
 
+    def calls_per_run(self, contract: Contract) -> int:
+        """Return how many calls a run may make under this grant."""
+        granted = self.max_calls_per_run
+        return contract.budget if granted is None else granted
+
     def export(self) -> dict[str, Any]:
         data = exported(self)
         del data["versions"]

@@ -521,8 +521,7 @@ class RunViews(TenantSection):
         for grant in grants:
             in_force = grant.expires_at is None or grant.expires_at > now
             if in_force and grant.tenant in (None, self.tenant) and grant.covers(record.parsed):
-                own = grant.max_calls_per_run
-                return record.contract.budget if own is None else own
+                return grant.calls_per_run(record.contract)
         return None
 
 

@@ -260,6 +260,18 @@ async def test_a_call_needs_a_grant_of_every_agent_in_the_chain():
     }
 
 
+async def test_a_sub_agent_makes_no_more_calls_than_its_parent_could():
+    runtime = runtime_for(fake_tool("look"), agent="other")
+    runtime.registry.grant(Grant(agent="helper", tool="look", max_calls_per_run=5))
+    runtime.registry.grant(Grant(agent="agent", tool="look", max_calls_per_run=2))
+    helper, asked = someone("helper", parents=["agent"]), Proposal(tool="look", arguments={})
+    seen = [(await runtime.submit(replace(asked, run_id="run_1"), helper)).code for _ in range(3)]
+    assert seen == [Code.SUCCESS, Code.SUCCESS, Code.BUDGET_EXHAUSTED]
+    alone = someone("helper")
+    seen = [(await runtime.submit(replace(asked, run_id="run_2"), alone)).code for _ in range(3)]
+    assert seen == [Code.SUCCESS] * 3
+
+
 async def test_a_sub_agent_of_another_user_is_denied():
     runtime = runtime_for()
     users = iter(["u_1", "u_2"])
