@@ -136,6 +136,9 @@ def _config(
             grant = {"agent": agent, "tool": tool, "max_calls_per_run": calls}
             tables.append(_table("[grants]", grant))
     tables += [_table(f"approvers.{name}", {"roles": list(r)}) for name, r in approvers.items()]
+    # A notice that the rules allow, for `counterseal evaluate`.
+    fixture = str(HERE / "good_notice.yaml")
+    tables.append(_table("evaluation.send_approved_notice", {"fixture": fixture}))
     return "\n".join(tables)
 
 

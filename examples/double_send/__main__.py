@@ -5,11 +5,13 @@ approval repeats what was done before it. The same graph with Counterseal acts o
 
     pip install 'counterseal[langgraph]'
     python examples/double_send
+    python examples/double_send --evaluate   # try the two contracts with generated cases
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from typing import Any
 
@@ -22,6 +24,7 @@ from langgraph.types import Command, interrupt
 
 from counterseal import Grant, Principal, Runtime, Voter
 from counterseal.adapters.langgraph import Counterseal
+from counterseal.evaluation.evaluator import evaluate, subjects_of
 
 DONE: Counter[str] = Counter()
 """What has really happened outside."""
@@ -84,21 +87,25 @@ async def without() -> Counter[str]:
     return DONE.copy()
 
 
+def under_contract(runtime: Runtime) -> Counterseal:
+    """Put the two tools under contract."""
+    return Counterseal(
+        runtime,
+        TOOLS,
+        principal=lambda _: Principal(tenant="acme", agent="buyer", user="u_7"),
+        effects={"mail_team": "internal_mutation", "pay": "irreversible"},
+        grants=[
+            Grant(agent="buyer", tool="mail_team"),
+            Grant(agent="buyer", tool="pay", max_calls_per_run=5),
+        ],
+    )
+
+
 async def with_counterseal() -> Counter[str]:
     """Run the same graph; people approve at the desk, and the resume value decides nothing."""
     DONE.clear()
     async with Runtime.open("memory:") as runtime:
-        governed = Counterseal(
-            runtime,
-            TOOLS,
-            principal=lambda _: Principal(tenant="acme", agent="buyer", user="u_7"),
-            effects={"mail_team": "internal_mutation", "pay": "irreversible"},
-            grants=[
-                Grant(agent="buyer", tool="mail_team"),
-                Grant(agent="buyer", tool="pay", max_calls_per_run=5),
-            ],
-        )
-        app = graph(governed.awrap_tool_call)
+        app = graph(under_contract(runtime).awrap_tool_call)
         result = await app.ainvoke({"messages": []}, THREAD)
         while "__interrupt__" in result:
             for held in await runtime.approvals.list("acme"):
@@ -111,7 +118,18 @@ async def with_counterseal() -> Counter[str]:
     return DONE.copy()
 
 
+async def evaluated() -> str:
+    """Return what came of every generated case, as a table."""
+    async with Runtime.open("memory:") as runtime:
+        under_contract(runtime)
+        report = await evaluate(await subjects_of(runtime))
+    return report.markdown()
+
+
 async def main() -> None:
+    if sys.argv[1:] == ["--evaluate"]:
+        print(await evaluated())
+        return
     alone, governed = await without(), await with_counterseal()
     print(f"{'':<16}{'without':>9}{'with Counterseal':>19}")
     for what in ("mail", "payment to a", "payment to b"):

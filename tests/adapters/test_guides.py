@@ -1,6 +1,7 @@
 """The guides of frameworks and the example run in the frameworks' own environments."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -35,3 +36,14 @@ def test_the_readme_shows_what_the_example_prints():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     assert f"$ python examples/double_send\n{done.stdout}```" in (ROOT / "README.md").read_text()
+
+
+def test_the_example_passes_its_generated_evaluation():
+    command = [adapter_python("langgraph"), ROOT / "examples" / "double_send", "--evaluate"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "FAILED" not in done.stdout, done.stdout
+    counts = re.search(r"(\d+) of (\d+) cases passed", done.stdout)
+    assert counts is not None
+    assert counts[1] == counts[2]
+    assert "| approval | - | 7 |" in done.stdout

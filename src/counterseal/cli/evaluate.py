@@ -75,15 +75,11 @@ def evaluate(
     """
     import asyncio
 
-    from counterseal.config.settings import without_notifications
-    from counterseal.config.tables import KeysTable
     from counterseal.evaluation.evaluator import evaluate as carry_out
-    from counterseal.evaluation.evaluator import subjects_of
+    from counterseal.evaluation.evaluator import for_evaluation, subjects_of
 
     modes = _modes(mode or [])
-    # Scratch runtimes sign and notify nothing, so that keys and secrets need not be here.
-    settings = without_notifications(project_settings()).model_copy(update={"keys": KeysTable()})
-    runtime = open_project(settings, "memory:")
+    runtime = open_project(for_evaluation(project_settings()), "memory:")
 
     async def run() -> tuple[list[Candidate], EvaluationReport | None]:
         chosen = await subjects_of(runtime, tools or (), allow_effects=allow_effects)

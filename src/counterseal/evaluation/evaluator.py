@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from counterseal.config.build import Project
-from counterseal.config.settings import ConfigError
-from counterseal.config.tables import EvaluationTable
+from counterseal.config.settings import ConfigError, Settings, without_notifications
+from counterseal.config.tables import EvaluationTable, KeysTable
 from counterseal.contract.model import Isolation
 from counterseal.contract.schemas import listed
 from counterseal.contract.tool_context import resolve_config
@@ -61,6 +61,14 @@ class Candidate(NamedTuple):
 
     subject: Subject
     about: EvaluatedTool
+
+
+def for_evaluation(settings: Settings) -> Settings:
+    """Return a project's settings without keys and notifications.
+
+    Scratch runtimes sign and notify nothing, so that neither has to be on this machine.
+    """
+    return without_notifications(settings).model_copy(update={"keys": KeysTable()})
 
 
 # --- subjects -------------------------------------------------------------------------------------
@@ -287,7 +295,7 @@ async def evaluate(
     for candidate, mode, reason, applies, cases in work:
         results = []
         for case in cases:
-            results.append(await _carried_out(candidate.subject, case))
+            results.append(await carried_out(candidate.subject, case))
             done += 1
             if on_case is not None:
                 on_case(done, total, candidate.subject.name)
@@ -309,7 +317,8 @@ async def evaluate(
     )
 
 
-async def _carried_out(subject: Subject, case: GeneratedCase) -> EvaluatedCase:
+async def carried_out(subject: Subject, case: GeneratedCase) -> EvaluatedCase:
+    """Carry out one case; make the arguments of a failure shorter if it allows that."""
     status, message = await _attempt(case, case.arguments)
     arguments: Mapping[str, Any] | None = None
     if status is CellStatus.FAILED:

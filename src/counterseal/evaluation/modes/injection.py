@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from counterseal.canonical import pointer
-from counterseal.contract.effects import RiskClass
+from counterseal.contract.effects import RiskClass, Trust
 from counterseal.contract.schemas import compile_schema, properties_of, types_of, without_refs
 from counterseal.evaluation.cases import (
     CaseKind,
@@ -47,7 +47,8 @@ def _why_not(subject: Subject) -> str:
 
 def _cases(subject: Subject) -> Iterator[GeneratedCase]:
     good = subject.good.arguments
-    targets = list(_targets(subject))
+    untrusted = subject.contract.trust is Trust.UNTRUSTED
+    targets = list(_targets(subject)) if untrusted else []
     for place in islice(text_places(subject.good.output), _MOST):
         for tool, argument in targets or [("another_tool", "argument")]:
             yield GeneratedCase(
