@@ -6,6 +6,7 @@ import pytest
 
 from counterseal.operations.approver import Voter
 from tests.console.conftest import sign_in
+from tests.console.test_evaluation_page import recorded
 from tests.node_tools import node_packages
 
 pytestmark = pytest.mark.slow
@@ -22,6 +23,7 @@ PAGES = {
     "voted on": "/approvals/{voted}",
     "rejected": "/approvals/{rejected}",
     "result": "/approvals/{voted}/result",
+    "evaluation": "/evaluation",
     "no page": "/nowhere",
 }
 
@@ -57,12 +59,13 @@ async def found_by_axe(page):
 
 
 @pytest.fixture
-async def ids(bank):
+async def ids(bank, tmp_path):
     bob = Voter(user="bob", tenant="acme", roles=frozenset({"approver"}))
     made = {"critical": await bank.closing(), "refund": await bank.refund()}
     made["voted"], made["rejected"] = await bank.closing(), await bank.notice()
     await bank.runtime.approvals.decide(made["voted"], bob, "approve", comment="Yes.")
     await bank.runtime.approvals.decide(made["rejected"], bob, "reject", comment="No.")
+    await recorded(bank, tmp_path)
     await bank.runtime.operator("root").kill(tool="refund", reason="An exercise.")
     return made
 

@@ -199,6 +199,7 @@ async def world(folder, **options):
                 lambda person: TenantView(runtime, person),
                 urls=[url],
                 broker=broker,
+                evaluation=folder / "evaluation.json",
             )
             bank.url, bank.store_url = url, store_url
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -57,6 +58,9 @@ def evaluate(
         bool,
         Option("--require", help="Fail if a tool lacks a kind of case that passes."),
     ] = False,
+    record: Annotated[
+        bool, Option("--record", help="Keep the report for the console, in gateway.evaluation.")
+    ] = False,
     junit: Annotated[
         Path | None, Option("--junit", metavar="FILE", help="Write JUnit XML, too.")
     ] = None,
@@ -79,7 +83,8 @@ def evaluate(
     from counterseal.evaluation.evaluator import for_evaluation, subjects_of
 
     modes = _modes(mode or [])
-    runtime = open_project(for_evaluation(project_settings()), "memory:")
+    settings = project_settings()
+    runtime = open_project(for_evaluation(settings), "memory:")
 
     async def run() -> tuple[list[Candidate], EvaluationReport | None]:
         chosen = await subjects_of(runtime, tools or (), allow_effects=allow_effects)
@@ -95,7 +100,10 @@ def evaluate(
         render({"tools": plan}, lambda: _plan_page(plan), as_json=as_json)
         return
     texts = {junit: report.junit, markdown: report.markdown}
-    write_files({file: make() for file, make in texts.items() if file is not None})
+    files = {file: make() for file, make in texts.items() if file is not None}
+    if record:
+        files[settings.evaluation_path()] = json.dumps(report.record(), indent=1)
+    write_files(files)
     render(report.record(), lambda: _page(report), as_json=as_json)
     if not report.ok or (require and report.missing()):
         raise typer.Exit(1)

@@ -164,6 +164,10 @@ class Settings(Table):
         """Return the files of plan rules. Raises ConfigError if one does not exist."""
         return _existing(self._file, "planning.paths", self.planning.paths)
 
+    def evaluation_path(self) -> Path:
+        """Return the file of the last recorded evaluation, existing or not."""
+        return self._file.parent / self.gateway.evaluation
+
     def lock_path(self) -> Path:
         """Return the file of accepted definitions, existing or not."""
         return self._file.parent / self.gateway.lock

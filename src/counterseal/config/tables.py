@@ -484,6 +484,8 @@ class GatewayTable(Table):
     """Connections from one address that may wait for a request; beyond it the oldest is closed."""
     lock: Name = "counterseal.lock"
     """The file of accepted definitions, relative to the configuration file."""
+    evaluation: Name = "evaluation.json"
+    """The file to which `counterseal evaluate --record` writes, and which the console shows."""
     oauth: OAuthTable | None = None
 
     def _faults(self) -> Iterator[str]:

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
 from xml.etree import ElementTree as ET
+
+from pydantic_core import from_json
 
 from counterseal.evaluation.cases import CaseKind
 
@@ -23,6 +26,7 @@ class CellStatus(StrEnum):
     NOT_APPLICABLE = "not applicable"
 
 
+FORMAT: Final = "counterseal-evaluation/1"
 SIGNS: Final[Mapping[CellStatus, str]] = {
     CellStatus.PASSED: "ok",
     CellStatus.FAILED: "FAILED",
@@ -164,7 +168,7 @@ class EvaluationReport:
     def record(self) -> dict[str, Any]:
         """Return the report as plain JSON data."""
         return {
-            "format": "counterseal-evaluation/1",
+            "format": FORMAT,
             "evaluated_at": self.evaluated_at,
             "summary": self.summary(),
             "modes": list(self.modes),
@@ -172,6 +176,28 @@ class EvaluationReport:
             "results": [cell.record() for cell in self.cells],
             "missing": self.missing(),
         }
+
+    @classmethod
+    def read(cls, file: Path) -> Self | None:
+        """Return the report that `record` has written to a file; None if there is no file.
+
+        ValueError says what is wrong with a file that can't be read.
+        """
+        if not file.is_file():
+            return None
+        try:
+            record = from_json(file.read_bytes())
+            report = cls(
+                tools=tuple(EvaluatedTool(**tool) for tool in record["tools"]),
+                modes=tuple(record["modes"]),
+                cells=tuple(_cell(cell) for cell in record["results"]),
+                evaluated_at=float(record["evaluated_at"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{file.name} can't be read as an evaluation: {error}") from None
+        if record.get("format") != FORMAT:
+            raise ValueError(f"{file.name} can't be read: its format is not {FORMAT}")
+        return report
 
     def rows(self) -> Iterator[list[str]]:
         """Yield the table: a row for each mode, a column for each tool."""
@@ -244,6 +270,21 @@ def junit_text(name: str, suites: Mapping[str, Sequence[JUnitCase]]) -> str:
 
 _TRIED: Final = (CellStatus.PASSED, CellStatus.FAILED, CellStatus.NOT_TRIED)
 _SKIPPED: Final = (CellStatus.NOT_TRIED, CellStatus.NOT_APPLICABLE)
+
+
+def _cell(record: Mapping[str, Any]) -> Cell:
+    """Return a cell from its record."""
+    cases = []
+    for case in record["cases"]:
+        kind = None if case["kind"] is None else CaseKind(case["kind"])
+        cases.append(EvaluatedCase(**{**case, "status": CellStatus(case["status"]), "kind": kind}))
+    return Cell(
+        tool=record["tool"],
+        mode=record["mode"],
+        cases=tuple(cases),
+        reason=record["reason"],
+        applies=record["status"] != CellStatus.NOT_APPLICABLE,
+    )
 
 
 def _shown_cases(cell: Cell) -> Sequence[EvaluatedCase]:

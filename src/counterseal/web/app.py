@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from counterseal.accounts import People, Person, Role
+from counterseal.config.build import Project
 from counterseal.errors import CountersealError
 from counterseal.gateway.running import Gateway
 from counterseal.gateway.upstream_tools import QuarantinedTools
@@ -95,7 +96,8 @@ def site(
         origins=tuple(urls)[1:],
         limits=limits,
     )
-    pages = console_routes(runtime, people, view_for, urls=urls, broker=broker)
+    file = runtime.settings.evaluation_path() if isinstance(runtime, Project) else None
+    pages = console_routes(runtime, people, view_for, urls=urls, broker=broker, evaluation=file)
     app = Starlette(
         routes=[
             Route("/mcp", mcp.endpoint),

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -77,11 +78,13 @@ def console_routes(
     *,
     urls: Collection[str],
     broker: Broker | None = None,
+    evaluation: Path | None = None,
 ) -> list[Route]:
     """Return all pages. Add them last: they answer every path that no other route has.
 
     `urls` are the console's own addresses, the public one first; cookies are for https only if that
-    one is. Close the broker when the server stops, or open pages hold it up.
+    one is. Close the broker when the server stops, or open pages hold it up. `evaluation` is the
+    file of the last recorded evaluation.
     """
     public = next(iter(urls), "")
     state = ConsoleState(
@@ -92,6 +95,7 @@ def console_routes(
         origins=frozenset(filter(None, map(origin_of, urls))),
         https=public.startswith("https:"),
         navigation=tuple(entry for entry, _ in _PAGES),
+        evaluation=evaluation,
     )
     otherwise = state.get("/{path:anything}", _not_found, open_to_all=True)
     otherwise.methods = set()  # of every method

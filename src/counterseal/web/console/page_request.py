@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from math import ceil, floor
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -100,6 +101,8 @@ class ConsoleState:
     """The console's own origins, as browsers write them."""
     https: bool = False
     navigation: Sequence[NavEntry] = ()
+    evaluation: Path | None = None
+    """The file of the last recorded evaluation."""
 
     @cached_property
     def assets(self) -> Assets:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from asyncio import to_thread
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
@@ -23,6 +24,7 @@ from counterseal.contract.schema_diff import ChangeKind
 from counterseal.contract.schemas import Parameter, parameters
 from counterseal.contract.sources.foreign_text import visible
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
+from counterseal.evaluation.report import EvaluationReport
 from counterseal.registry import Grant, Mode
 from counterseal.views.base import NotFoundError, RoleRequiredError
 from counterseal.views.calls import CallSearch
@@ -43,6 +45,7 @@ def routes(state: ConsoleState) -> list[Route]:
         *state.form("/tools/{name}/quarantine", quarantine),
         state.get("/tools/{name}/rollout", preview_rollout),
         state.post("/tools/{name}/rollout", roll_out),
+        state.get("/evaluation", evaluation),
         state.get("/kill", kill_switch),
         state.post("/kill", stop),
         *state.form("/kill/restore", restore),
@@ -101,6 +104,36 @@ async def _use(request: PageRequest, row: ToolRow) -> dict[str, Any]:
     failed = sum(call.code not in ("SUCCESS", None) for call in page.items)
     count = f"{_MAX_COUNTED}+" if page.next else str(len(page.items))
     return {"count": count, "failed": failed, "any": bool(page.items)}
+
+
+# --- the last evaluation --------------------------------------------------------------------------
+
+
+async def evaluation(request: PageRequest) -> Response:
+    """Show what came of every mode for each tool of this tenant, when it was last recorded."""
+    file = request.state.evaluation
+    try:
+        report = None if file is None else await to_thread(EvaluationReport.read, file)
+        wrong = ""
+    except ValueError as error:
+        report, wrong = None, str(error)
+    names = {row.name for row in request.view.tools.rows()}
+    shown = [] if report is None else [tool for tool in report.tools if tool.name in names]
+    rows = []
+    for tool in shown:
+        known = request.view.tools.page(tool.name).version_list
+        hashes = {one.contract_hash for one in known if one.version == tool.version}
+        rows.append({"tool": tool, "changed": tool.contract_hash not in hashes})
+    failures = [] if report is None else [one for one in report.failures if one[0].tool in names]
+    return await request.render(
+        "evaluation.html",
+        title="Evaluation",
+        path="/tools",
+        report=report,
+        rows=rows,
+        failures=failures,
+        wrong=wrong,
+    )
 
 
 # --- one tool -------------------------------------------------------------------------------------
