@@ -7,6 +7,7 @@ import pytest
 
 from counterseal.errors import StoreError
 from counterseal.ledger.entry import EntryStatus
+from counterseal.ledger.requests import AdmissionRefusal, Charge
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.database import DiskSpeed
 from tests.store.chains import check_chain, log_of
@@ -17,7 +18,7 @@ class Disk:
     """Holds every commit until it is let go, if it is slow; a commit that waits in vain fails."""
 
     def __init__(self, database):
-        self._commit = database.commit
+        self._database, self._commit = database, database.commit
         self.reached = threading.Event()
         self.go_on = threading.Event()
         self.threads = set()
@@ -30,6 +31,9 @@ class Disk:
 
     def commit(self):
         self.threads.add(threading.current_thread())
+        if not self._database._synchronous:
+            self._commit()  # it does not wait for the disk
+            return
         self.reached.set()
         if not self.go_on.wait(60):
             raise TimeoutError("the event loop stood still")
@@ -89,6 +93,33 @@ async def test_what_comes_during_a_commit_is_gathered_into_the_next_one(store, d
     assert [one.refused for one in answers] == [None] * 9
     assert store._backend.database.commits - commits == 2
     check_chain(await log_of(store))
+
+
+async def test_a_read_is_admitted_before_the_next_commit_of_others(store, disk, make):
+    disk.one_by_one = True
+    first = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry("first"))))
+    await reached(disk)
+    second = asyncio.create_task(caller(store.admit, make.admit(entry=make.entry("second"))))
+    reads = [asyncio.create_task(caller(store.admit, read_of(make))) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in reads), "the connection is in use"
+    disk.go_on.set()
+    await reached(disk)
+    answers = await asyncio.wait_for(asyncio.gather(*reads), 60)
+    refused = [one.refused for one in answers]
+    assert refused == [None, None, AdmissionRefusal.BUDGET], "each is counted"
+    assert first.done()
+    assert not second.done(), "its commit waits for the disk"
+    disk.one_by_one = False
+    disk.go_on.set()
+    assert (await second).refused is None
+    counters = (await store.recall("acme", "run_1", None)).run_counters
+    assert counters["reads"] == 2
+
+
+def read_of(make):
+    charge = Charge("run.reads", "reads", 1, 2, of_run=True)
+    return make.admit(charges=[charge], events=())
 
 
 async def test_a_reader_of_the_record_waits_for_the_commit_under_way_and_no_other(

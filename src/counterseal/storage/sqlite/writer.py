@@ -232,11 +232,24 @@ class Writer:
         """Write the whole queue. Returns True when it is done.
 
         While another process writes, the queue stays as it is, and is tried again. On a slow disk
-        a thread ends the commit.
+        a thread ends the commit, and callers that can do without the disk are answered before.
         """
-        database = self._database
         jobs = self._take()
         durable = _is_durable(jobs)
+        if durable and self._database.disk.slow:
+            hasty = [job for job in jobs if job.future is not None and not job.durable]
+            if hasty:
+                self._queue = [job for job in jobs if job.future is None or job.durable]
+                if not self._write(hasty, loop, durable=False) or self._flight is not None:
+                    return False
+                jobs = self._take()
+        return self._write(jobs, loop, durable=durable)
+
+    def _write(
+        self, jobs: list[WriteJob], loop: asyncio.AbstractEventLoop, *, durable: bool
+    ) -> bool:
+        """Write jobs in one commit. Returns True when it is done."""
+        database = self._database
         try:
             woken = database.run(jobs, durable=durable)
             if durable and database.disk.slow:
@@ -244,7 +257,7 @@ class Writer:
                 return False
             database.commit()
         except LockedError:
-            self._queue = jobs
+            self._queue = [*jobs, *self._queue]
             self._try_later(loop)
             return False
         except BaseException as error:
