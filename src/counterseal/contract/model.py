@@ -496,13 +496,8 @@ class Contract(Envelope):
 
 
 LATER_FIELDS: Final = (
-    "keep_arguments_days",
-    "external_ref",
-    "not_done_errors",
-    "spends",
-    "money",
-    "cost",
-    "executed_by",
+    *("keep_arguments_days", "external_ref", "not_done_errors"),
+    *("spends", "money", "cost", "executed_by"),
 )
 """Fields that came after the first release. They are left out of the hash while they have their
 default, so that contracts keep their hashes, and requests for approval made before stay valid."""

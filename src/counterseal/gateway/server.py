@@ -50,12 +50,8 @@ _CREDENTIAL_CHECK: Final = 15.0
 """Seconds between checks: of this process's registry, of the store, of dates that end something,
 and of the credential of an open stream."""
 _UNCACHED: Final = (
-    "tools/list",
-    "prompts/list",
-    "resources/list",
-    "resources/templates/list",
-    "resources/read",
-    "server/discover",
+    *("tools/list", "prompts/list", "resources/list", "resources/templates/list"),
+    *("resources/read", "server/discover"),
 )
 """Answers that clients may not keep: they belong to one caller, and may change with every grant."""
 

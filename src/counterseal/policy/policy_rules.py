@@ -23,6 +23,7 @@ from counterseal.approvals.terms import Terms, merged, section_terms
 from counterseal.contract.approval_terms import ApprovalTerms
 from counterseal.contract.effects import Effect, RiskClass
 from counterseal.contract.model import Contract
+from counterseal.contract.schemas import word_set
 from counterseal.errors import ContractError, CountersealError, ExpressionError, Problem, Source
 from counterseal.expressions import NOT_CODE, Expression, evaluation_context
 
@@ -140,26 +141,10 @@ def shown(version: str) -> str:
 
 FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "proposal": frozenset({"tool", "run_id", "version", "has_key"}),
-    "contract": frozenset(
-        {
-            "name",
-            "version",
-            "owner",
-            "effect",
-            "mutates",
-            "risk",
-            "risk_rank",
-            "approvers",
-            "confirmation_required",
-            "data_classification",
-            "egress_policy",
-            "scopes",
-            "residency",
-            "probed",
-            "trust",
-            "server",
-            "server_tool",
-        }
+    "contract": word_set(
+        "name version owner effect mutates risk risk_rank approvers confirmation_required "
+        "data_classification egress_policy scopes residency probed trust server "
+        "server_tool"
     ),
     "principal": frozenset({"tenant", "user", "agent", "roles", "scopes", "risk_level"}),
     "run": frozenset({"id", "objective", "allowed_tools", "age_seconds", "state", "calls"}),

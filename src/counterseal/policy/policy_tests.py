@@ -32,20 +32,18 @@ NOON: Final = "2026-01-01T12:00:00Z"
 """The default time of a case: tests must not depend on the day on which they run."""
 
 _FIELDS: Final = (
-    "name",
-    "contract",
-    "principal",
-    "call",
-    "proposal",
-    "run",
-    "tenant",
-    "state",
-    "spends",
-    "spent",
-    "target",
-    "now",
-    "expect",
+    *("name", "contract", "principal", "call", "proposal", "run", "tenant", "state"),
+    *("spends", "spent", "target", "now", "expect"),
 )
+_CALLER: Final = {"tenant": "acme", "user": "u_1", "agent": "some-agent", "risk_level": "low"}
+_RUN: Final = {
+    "id": "run_1",
+    "objective": None,
+    "allowed_tools": None,
+    "age_seconds": 0.0,
+    "calls": 0,
+}
+_PROPOSAL: Final = {"run_id": "run_1", "version": None, "has_key": False}
 _EXPECTED: Final = ("verdict", "rule", "approvers")
 _NONE: Final[Mapping[str, Mapping[str, Any]]] = {}
 _DERIVED: Final = {"mutates": "effect", "risk_rank": "risk"}
@@ -217,28 +215,9 @@ def _read_facts(case: Section, contract: Mapping[str, Any]) -> dict[str, Any]:
         "state": {},
         "spends": {},
         "spent": {},
-        "principal": {
-            "tenant": "acme",
-            "user": "u_1",
-            "agent": "some-agent",
-            "roles": [],
-            "scopes": [],
-            "risk_level": "low",
-        },
-        "run": {
-            "id": "run_1",
-            "objective": None,
-            "allowed_tools": None,
-            "age_seconds": 0.0,
-            "state": {},
-            "calls": 0,
-        },
-        "proposal": {
-            "tool": contract["name"],
-            "run_id": "run_1",
-            "version": None,
-            "has_key": False,
-        },
+        "principal": {**_CALLER, "roles": [], "scopes": []},
+        "run": {**_RUN, "state": {}},
+        "proposal": {"tool": contract["name"], **_PROPOSAL},
         "tenant": {},
     }
     if TARGET in case.data:

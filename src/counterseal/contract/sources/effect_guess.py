@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 from counterseal.contract.effects import EFFECTS, Effect
@@ -18,41 +19,18 @@ from counterseal.contract.sources.mcp.definition import Definition
 
 # --- words ----------------------------------------------------------------------------------------
 
-_READING: Final = word_set(
-    "get list search find fetch read retrieve show count check describe query view lookup status "
-    "diff log inspect download export browse ls cat head tail tree stat info ping echo history"
-)
-_COMPUTING: Final = word_set(
-    "calculate compute convert format parse validate hash encode decode translate estimate compare "
-    "sum think thinking"
-)
-_WRITING: Final = word_set(
-    "create write update add insert edit modify set save commit move rename copy upload put patch "
-    "merge append replace store stage checkout branch tag fork clone import apply assign enable "
-    "disable open close start stop restart mark toggle archive restore init register schedule "
-    "change configure sync link unlink upsert make mkdir touch click type fill press navigate"
-)
-_NOTIFYING: Final = word_set(
-    "send post notify publish email mail message tweet reply comment share invite submit push "
-    "broadcast announce call dial book order request trigger subscribe alert forward approve "
-    "reject grant"
-)
-_GONE: Final = word_set(
-    "delete remove drop purge destroy erase wipe truncate revoke terminate cancel uninstall "
-    "overwrite expunge pay charge refund transfer withdraw buy purchase payout deduct debit"
-)
+_FILE: Final = Path(__file__).with_name("effect_words.txt").read_text("utf-8")
+_WORDS: Final = {
+    name: word_set(text) for name, text in re.findall(r"^(\w+):((?:\s.*\n)+)", _FILE, re.MULTILINE)
+}
+_READING: Final = _WORDS["reading"]
+_COMPUTING: Final = _WORDS["computing"]
+_WRITING: Final = _WORDS["writing"]
+_NOTIFYING: Final = _WORDS["notifying"]
+_GONE: Final = _WORDS["gone"]
 """What is deleted, cancelled or paid is final in every text; the words below only as a verb."""
-_FINAL: Final = _GONE | word_set(
-    "reset kill clear flush execute exec run eval evaluate shell bash command script sql sell "
-    "trade deploy merge release shutdown reboot deactivate void unsubscribe rm rmdir force"
-)
-_NOUNS: Final = word_set(
-    "charge refund transfer purchase trade drop debit command script sql release run merge force "
-    "void flush clear order sell set commit copy put patch store stage checkout branch tag fork "
-    "clone import open close start stop mark archive schedule change link make touch click type "
-    "fill press post email mail message tweet reply comment share invite push broadcast call dial "
-    "book request trigger alert forward grant shell bash upload deploy"
-)
+_FINAL: Final = _GONE | _WORDS["final"]
+_NOUNS: Final = _WORDS["nouns"]
 """Verbs that are also nouns: `list_runs` runs nothing, "Charge details" charges nothing."""
 _KINDS: Final = (
     (Effect.IRREVERSIBLE, _FINAL),
@@ -131,10 +109,7 @@ _CLAIMS: Final = tuple(
     )
 )
 _PASSIVE: Final = re.compile(r"\b(is|are|be|gets) (?:\w+ly )*(\w+ed|reset|overwritten)\b")
-_NO_CLAIM: Final = word_set(
-    "that which who if whether when where once until not output result response content text "
-    "markdown html tags duplicates characters tables"
-)
+_NO_CLAIM: Final = _WORDS["no_claim"]
 """Before a passive: "orders that are cancelled", "HTML tags are removed" say what is returned."""
 _HEADING: Final = 4
 

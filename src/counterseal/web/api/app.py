@@ -30,7 +30,7 @@ from counterseal.keys import derived_key
 from counterseal.runtime import Runtime
 from counterseal.views import TenantView
 from counterseal.views.call_page import ObservationRow, ProblemBody
-from counterseal.web.api import approvals, audit, calls, me, metrics, tools
+from counterseal.web.api import approvals, audit, calls, tools
 from counterseal.web.api.dependencies import person_view
 from counterseal.web.api.middleware import (
     DOCUMENT,
@@ -48,7 +48,7 @@ from counterseal.web.problems import PROBLEMS, RequestProblemError
 
 _BODY_SECONDS: Final = 20.0
 """Seconds within which a body has to arrive."""
-_SUBJECTS: Final = (calls, approvals, tools, audit, metrics, me)
+_SUBJECTS: Final = (calls, approvals, tools, audit)
 _DESCRIBED: Final = [
     route for subject in _SUBJECTS for route in subject.router.routes if isinstance(route, APIRoute)
 ]

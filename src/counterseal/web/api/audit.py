@@ -1,4 +1,4 @@
-"""Routes for the audit record: events, seals, verification, export."""
+"""Routes for the audit record (events, seals, verification, export), metrics, and the caller."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from starlette.responses import Response, StreamingResponse
 
 from counterseal.audit import EventType
 from counterseal.audit.verify import AuditReport
+from counterseal.views import Me
 from counterseal.views.audit_log import ChainStatus, EventRow
-from counterseal.views.base import Page
+from counterseal.views.base import Items, Page
+from counterseal.views.metrics import MetricRow, MetricSeries
 from counterseal.web.api.dependencies import (
+    Caller,
     Context,
     Cursor,
     Filter,
     ForPeople,
     Limit,
     Time,
+    Window,
     open_cursor,
     seconds,
     sign_cursor,
@@ -120,3 +124,41 @@ async def export(
             yield chunk
 
     return StreamingResponse(chunks(), media_type=_MEDIA_TYPES[format], headers=headers)
+
+
+# --- metrics --------------------------------------------------------------------------------------
+
+
+@router.get("/v1/metrics", tags=["metrics"])
+async def list_metrics(view: ForPeople, window: Window = "24h") -> Items[MetricRow]:
+    """List all metrics over a window that ends now."""
+    return Items[MetricRow](items=await view.metrics.rows(window))
+
+
+@router.get("/v1/metrics/{metric}/series", tags=["metrics"])
+async def metric_series(
+    view: ForPeople,
+    metric: str,
+    window: Window = "24h",
+    buckets: Annotated[int, Query(ge=1, le=500)] = 24,
+) -> MetricSeries:
+    """Show one metric over time."""
+    return await view.metrics.series(metric, window, buckets)
+
+
+# --- the caller -----------------------------------------------------------------------------------
+
+
+@router.get("/v1/me", tags=["me"])
+async def show_me(caller: Caller) -> Me:
+    """Show the caller's own identity."""
+    principal, person = caller.principal, caller.person
+    return Me(
+        kind="person" if principal is None else "agent",
+        tenant=person.tenant,
+        agent=None if principal is None else principal.agent,
+        user=person.name if principal is None else principal.user,
+        roles=sorted(person.roles if principal is None else principal.roles),
+        scopes=[] if principal is None else sorted(principal.scopes),
+        everywhere=sorted(person.everywhere),
+    )
