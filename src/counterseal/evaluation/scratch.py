@@ -111,18 +111,20 @@ class Scratch:
         beside: Scratch | None = None,
         dies: bool = False,
         undo_proxy: Proxy | None = None,
+        wired: bool = False,
         **options: Any,
     ) -> None:
         """`change` are other values of the contract, and `grants` stand for the project's own.
 
         `beside` is another worker, whose store and world this one shares. One that `dies` executes
-        calls and writes no outcome. `undo_proxy` stands in front of the compensation tool.
+        calls and writes no outcome. `undo_proxy` stands in front of the compensation tool. A tool
+        that is `wired` sends its HTTP request, over the `network` that is given.
         """
         self.subject = subject
         self._grants = grants
         undo = subject.contract.transactional.compensation_tool or ""
         self._proxies = {undo: undo_proxy, subject.name: proxy}
-        self._dies = dies
+        self._dies, self._wired = dies, wired
         self.reached = 0
         """How often the tool under evaluation, or the proxy in front of it, was reached."""
         self._is_first = beside is None
@@ -151,10 +153,10 @@ class Scratch:
         records = needed(source, subject.record)
         for record in reversed(records):
             own = change if record is subject.record else {}
-            tool = self._tool(record, own)
+            wired = self._wired and record is subject.record
             runtime.register(
-                tool,
-                grants=self._grants_for(record) if tool.contract.exposed else (),
+                self._contract(record, own) if wired else self._tool(record, own),
+                grants=self._grants_for(record) if record.exposed else (),
                 allowed_agent_roles=record.allowed_agent_roles,
                 allowed_tenants=record.allowed_tenants,
             )
@@ -182,10 +184,7 @@ class Scratch:
         update: dict[str, Any] = {**change, "isolation": "auto", "http": None, "mcp": None}
         if contract.runtime.sandbox_isolated:
             update["runtime"] = contract.runtime.model_copy(update={"sandbox_isolated": False})
-        if not self.subject.real:
-            hooks = {"probe": self._probe, "read_back": self._read_back, "preview": _no_preview}
-            update |= {name: one for name, one in hooks.items() if getattr(contract, name)}
-        contract = contract.model_copy(update=update)
+        contract = self._contract(record, update)
         real = original if self.subject.real else None
 
         async def run(**given: Any) -> Any:
@@ -193,6 +192,14 @@ class Scratch:
 
         binder = dict if real is None else real.binder
         return Tool(contract=contract, function=run, injected=injected, binder=binder)
+
+    def _contract(self, record: RegistryRecord, update: Mapping[str, Any]) -> Contract:
+        """Return the contract with changes, and with stubs for its hooks unless it is real."""
+        contract, hooks = record.contract, dict[str, Any]()
+        if not self.subject.real:
+            hooks = {"probe": self._probe, "read_back": self._read_back, "preview": _no_preview}
+        own = {name: one for name, one in hooks.items() if getattr(contract, name)}
+        return contract.model_copy(update={**update, **own})
 
     async def _execute(
         self,

@@ -6,10 +6,12 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 
-from counterseal import Config, Context, Invariant, Secret, tool
+from counterseal import Config, Context, Contract, Grant, Invariant, Runtime, Secret, tool
 from counterseal.call.call import Tenant
+from counterseal.evaluation.evaluator import evaluate, subjects_of
+from counterseal.evaluation.modes import MODES
 from counterseal.policy import Policy
-from counterseal.testing import fake_tool
+from counterseal.testing import MemoryStore, fake_tool
 
 Room = Annotated[str, Field(max_length=10, description="Which room.")]
 READS = {"effect": "read_only", "version": "1.0.0", "owner": "tests"}
@@ -245,3 +247,35 @@ async def test_a_function_that_no_longer_fits_its_contract_is_found(failures):
     drifted = replace(quote(), function=other)
     found = await failures(drifted, mode="drift", stubbed=True)
     assert [name for _, name, _ in found] == ["the function takes what the contract declares"]
+
+
+# --- HTTP tools -----------------------------------------------------------------------------------
+
+
+def ticket_tool(**http):
+    return Contract.model_validate(
+        {
+            "effect": "read_only",
+            "usage": "In tests.",
+            "identity": {"name": "get_ticket", "version": "1.0.0", "owner": "tests"},
+            "affordance": {
+                "model_description": "Look up a ticket.",
+                "input_schema": {"type": "object", "additionalProperties": False},
+                "output_schema": {"type": "object", "required": ["id"]},
+            },
+            "egress": ["api.example.org"],
+            "http": {"url": "https://api.example.org/ticket", **http},
+        }
+    )
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+async def test_a_503_that_is_not_worth_a_retry_is_found_on_the_wire(mapped):
+    contract = ticket_tool(**({"statuses": {"503": "SEMANTIC_INVALIDITY"}} if mapped else {}))
+    runtime = Runtime(MemoryStore())
+    runtime.register(contract, grants=[Grant(agent="agent", tool="get_ticket")])
+    chosen = [mode for mode in MODES if mode.name == "retry"]
+    report = await evaluate(await subjects_of(runtime), modes=chosen)
+    found = [case.name for _, case in report.failures]
+    assert found == (["an HTTP answer of 503, once"] if mapped else [])
+    assert any(case.name.startswith("no HTTP answer") for case in report.cells[0].cases)

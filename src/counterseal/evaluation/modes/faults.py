@@ -7,6 +7,7 @@ that its answer is lost; the runtime can't tell one from the other.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 from counterseal.contract.model import OnUnknown
@@ -20,6 +21,7 @@ from counterseal.evaluation.cases import (
 )
 from counterseal.evaluation.modes.duplicates import check_effects
 from counterseal.evaluation.scratch import Inner, Proxy, Scratch, Subject
+from counterseal.evaluation.wire import WIRE_FAULTS, WireFault, WireService
 from counterseal.observation import Observation
 
 RAW: Final = "raw text of an exception 7f3a9c"
@@ -65,6 +67,15 @@ def _cases(subject: Subject) -> Iterator[GeneratedCase]:
                 kind=CaseKind.FAILURE,
             )
 
+    for wire, once in product(WIRE_FAULTS if contract.http is not None else (), (True, False)):
+        yield GeneratedCase(
+            name=f"{wire.name}, {'once' if once else 'every time'}",
+            why=f"http; {why}",
+            run=_over_http(subject, wire, once=once),
+            arguments=subject.good.arguments,
+            kind=CaseKind.FAILURE,
+        )
+
 
 class Attempts:
     """Counts attempts, and lets some of them fail."""
@@ -95,6 +106,31 @@ def _fault(
             expect(RAW not in end.for_model(), "the text of the exception reached the model")
             if subject.contract.mutates:
                 check_effects(scratch)
+
+    return run
+
+
+def _over_http(
+    subject: Subject, fault: WireFault, *, once: bool
+) -> Callable[[Arguments], Awaitable[None]]:
+    """Send the contract's own request to a service, through the real HTTP client."""
+
+    async def run(arguments: Arguments) -> None:
+        service = WireService(subject.contract, subject.good.output, fault, once=once)
+        async with subject.scratch(wired=True, network=service.network) as scratch:
+            end = await scratch.carry_out(arguments)
+        expect(service.attempts > 0, f"the service was not reached: {ended(end)}")
+        most = 1 + subject.contract.runtime.max_retries
+        expect(service.attempts <= most, f"{service.attempts} attempts; {most} are allowed")
+        acted = sum(service.effects.values())
+        expect(
+            acted <= 1 or not subject.contract.mutates,
+            f"one call acted {acted} times at the service",
+        )
+        if not once:
+            expect(not end.ok, "every attempt failed, and the call was called a success")
+        elif not subject.contract.mutates and most > 1:
+            expect(end.ok, f"a fault that passes was not retried: {ended(end)}")
 
     return run
 

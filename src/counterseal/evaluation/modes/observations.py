@@ -18,7 +18,7 @@ from counterseal.canonical import pointer, thaw
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.contract.outputs import Partial
-from counterseal.contract.schemas import Validator, compile_schema, model_schema, types_of
+from counterseal.contract.schemas import Validator, compile_schema, model_schema
 from counterseal.evaluation.cases import (
     CaseKind,
     EvaluationMode,
@@ -102,11 +102,8 @@ def check(contract: Contract, seen: Observation) -> None:
     error = next(_envelope().iter_errors(seen.envelope()), None)
     expect(error is None, f"its envelope is not valid: {error and error.message}")
     if seen.code is Code.SUCCESS and not (seen.data or {}).get("truncated"):
-        data = thaw(seen.data)
-        schema = contract.affordance.output_schema
-        if "object" not in types_of(schema) and "properties" not in schema:
-            data = data.get("result") if isinstance(data, dict) else data
-        wrong = next(compile_schema(schema).iter_errors(data), None)
+        valid = compile_schema(contract.affordance.output_schema)
+        wrong = next(valid.iter_errors(thaw(seen.data)), None)
         place = "" if wrong is None else pointer(*wrong.instance_path)
         expect(
             wrong is None or seen.redactions,
