@@ -25,6 +25,7 @@ FRAMEWORKS = {
     "claude-agent-sdk": [],
     "crewai": [],
     "google-adk": ["aiosqlite", "mcp"],
+    "inspect-ai": [],
     "langgraph": ["langgraph-checkpoint-sqlite>=3", "langchain-mcp-adapters>=0.3"],
     "llama-index": ["llama-index-tools-mcp"],
     "openai-agents": [],
