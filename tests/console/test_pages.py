@@ -238,6 +238,21 @@ async def test_an_id_that_several_calls_have_leads_to_a_choice_among_them(bank, 
     assert not any(f'href="/calls/{call}"' in none for call in calls)
 
 
+async def test_a_call_that_the_client_carries_out_says_so_before_and_after_its_report(bank, ann):
+    peek = fake_tool("peek", effect="read_only", executed_by="client")
+    bank.runtime.register(peek.tool, grants=[Grant(agent="clerk", tool="peek")])
+    clerk = someone("clerk")
+    handed = await bank.runtime.submit(Proposal(tool="peek", arguments={}, run_id="run_9"), clerk)
+    before = (await ann.get(f"/calls/{handed.call_id}")).text
+    assert "The client carries it out, and has not reported the outcome yet." in before
+    assert "handed to the client" in before
+    await bank.runtime.report_outcome(handed.call_id, clerk, fence=1, output={"seen": 3})
+    after = (await ann.get(f"/calls/{handed.call_id}")).text
+    assert "reported by the client" in after
+    assert "has not reported" not in after
+    assert "Executed by" in (await ann.get("/tools/peek")).text
+
+
 async def test_a_viewer_looks_and_decides_nothing(bank):
     approval_id = await bank.notice()
     async with client_of(bank, "vic") as vic:

@@ -94,7 +94,7 @@ def call(
     Tools, grants, policy and the agent's tenant, user, scopes and roles come from counterseal.toml.
     A tool's secrets are read from COUNTERSEAL_SECRET_<NAME>. The tool really runs; the call is kept
     in the [store], or forgotten if there is none. Exits with 1 if the call is refused or fails, and
-    with 3 if a person has to approve it.
+    with 3 if a person has to approve it, or the client has to carry it out.
     """
     from counterseal.config import pinned_contracts
     from counterseal.proposal import Proposal
@@ -145,7 +145,15 @@ def _call(
     )
     render(observation.record(), lambda: _call_page(observation, principal), as_json=as_json)
     if not observation.ok:
-        raise typer.Exit(HELD if observation.code == "CONFIRMATION_MISSING" else REFUSED)
+        held = observation.code == "CONFIRMATION_MISSING" or _is_handed_over(observation)
+        raise typer.Exit(HELD if held else REFUSED)
+
+
+def _is_handed_over(observation: Observation) -> bool:
+    """Return True for a call that the client, here the user of this command, is to carry out."""
+    from counterseal.call.handover import CARRY_OUT
+
+    return observation.next_action == CARRY_OUT
 
 
 def _preview(runtime: Runtime, proposal: Proposal, principal: Principal, *, as_json: bool) -> None:
@@ -206,13 +214,15 @@ def _call_page(observation: Observation, principal: Principal) -> Parts:
         last = (_mark(None, "execution"), "", "", line(("not executed", "dim")))
     else:
         failure = observation.errors[0].message if observation.errors and not observation.ok else ""
-        mark = _mark("allow" if observation.ok else "deny", "execution")
+        ended = "allow" if observation.ok else "deny"
+        mark = _mark("require_approval" if _is_handed_over(observation) else ended, "execution")
         last = (mark, "", "", line(one_line(failure)))
     yield _timeline(decisions, last)
     yield heading("The agent reads")
     yield from (paragraph(text) for text in observation.for_model().splitlines())
     yield ""
     held = observation.response.requires_approval and observation.approval_id is not None
+    held = held or _is_handed_over(observation)
     style = "green" if observation.ok else "yellow" if held else "red"
     next_action = f"  next action: {one_line(observation.next_action)}"
     yield line((observation.code.value, f"bold {style}"), next_action)

@@ -308,3 +308,23 @@ def test_terminal_without_the_marks_gets_plain_ones(call):
     )
     assert "  + parse " in done.stdout
     assert "\\u" not in done.stdout
+
+
+def test_call_for_the_client_is_handed_over_and_exits_3(run, write):
+    write(
+        "counterseal.toml",
+        '[tools]\npaths = ["peek.yaml"]\n[agents.clerk]\ntenant = "acme"\n'
+        '[[grants]]\nagent = "clerk"\ntool = "peek"\n',
+    )
+    write(
+        "peek.yaml",
+        "identity: {name: peek, version: 1.0.0, owner: desk}\n"
+        "effect: read_only\nexecuted_by: client\nusage: Call it to see the screen.\n"
+        "affordance:\n  model_description: Look at the screen.\n"
+        "  input_schema: {type: object, properties: {}, additionalProperties: false}\n",
+    )
+    result = run("call", "peek", "--as", "clerk")
+    assert result.exit_code == 3, result.output
+    assert marks(result)["execution"] == "?"
+    assert "next action: carry_out_and_report" in result.stdout
+    assert "by the client, which reports the outcome" in run("show", "peek").stdout
