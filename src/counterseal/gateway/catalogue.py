@@ -44,6 +44,8 @@ _log = logging.getLogger("counterseal.gateway")
 
 EFFECT: Final = "counterseal/effect"
 VERSION: Final = "counterseal/version"
+EXECUTED_BY: Final = "counterseal/executed_by"
+"""Only of tools that the client carries out."""
 _FRESH: Final = 1.0
 """Seconds for which a caller's list is kept while the registry does not change."""
 _MAX_LISTS: Final = 4096
@@ -111,6 +113,8 @@ class Catalogue:
                 entry.pop("outputSchema", None)
             effect = None if contract.effect is None else contract.effect.value
             entry["_meta"] = {EFFECT: effect, VERSION: contract.version}
+            if contract.by_client:
+                entry["_meta"][EXECUTED_BY] = contract.executed_by.value
             self._entries[contract.hash] = entry
         return entry
 

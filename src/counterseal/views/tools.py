@@ -73,6 +73,7 @@ class CatalogueEntry(RowModel):
     annotations: JsonObject
     effect: str | None
     version: str
+    executed_by: str = Field(description="server, or client: then the caller carries it out.")
 
 
 class DeprecationRow(RowModel):

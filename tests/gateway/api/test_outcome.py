@@ -55,6 +55,12 @@ async def test_the_outcome_is_reported_where_the_answer_says(api, handed):
     assert (attempt["executed_by"], attempt["reported_by"]) == ("client", "client")
 
 
+async def test_the_list_of_tools_says_which_the_client_carries_out(api, handed):
+    listed = (await api.agent().get("/v1/tools")).json()["items"]
+    by_client = [one["name"] for one in listed if one["executed_by"] == "client"]
+    assert by_client == ["open_window"]
+
+
 async def test_until_then_the_same_call_is_in_progress(api, handed):
     answer = await api.agent().post("/v1/calls", json=ASKED)
     told = answer.json()

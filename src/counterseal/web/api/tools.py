@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
 from counterseal.contract.effects import Effect, RiskClass
-from counterseal.gateway.catalogue import EFFECT, VERSION
+from counterseal.gateway.catalogue import EFFECT, EXECUTED_BY, VERSION
 from counterseal.proposal import RiskLevel
 from counterseal.registry import Grant, Mode
 from counterseal.views.base import Items
@@ -142,7 +142,8 @@ async def list_tools(
     entries = []
     for tool in await context.state.catalogue.tools(caller.principal, run):
         fields, meta = {name: tool[name] for name in tool if name != "_meta"}, tool["_meta"]
-        entries.append(CatalogueEntry(**fields, effect=meta[EFFECT], version=meta[VERSION]))
+        fields |= {"effect": meta[EFFECT], "version": meta[VERSION]}
+        entries.append(CatalogueEntry(**fields, executed_by=meta.get(EXECUTED_BY, "server")))
     return Items[CatalogueEntry](items=entries)
 
 
