@@ -171,6 +171,12 @@ GROUPS: dict[str, dict[EventType, Told]] = {
             f"what: {', '.join(f'`{op.value}`' for op in Op)}",
             ("number", "op", "by", "reason", "at", "…"),
         ),
+        EventType.VERSION_HELD: Told(
+            "A new version widens what its tool may do, and waits for an operator; for the tenant "
+            "`*`.",
+            "`hold`",
+            ("contract_hash", "changes"),
+        ),
         EventType.SIGNED_IN: Told("A person signed in.", "`signed in`", ("source",)),
         EventType.SIGN_IN_REFUSED: Told(
             "A sign-in was refused.", "`refused`", ("source", "reason", "name", "locked_for")

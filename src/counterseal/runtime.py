@@ -53,7 +53,7 @@ from counterseal.ledger.changes import implicit_run
 from counterseal.ledger.records import Budgets, Due, DueKind, Held, RunRecord
 from counterseal.observation import Observation, Redactor
 from counterseal.operations.approver import Approvals, work_for
-from counterseal.operations.operator import Operator, catch_up
+from counterseal.operations.operator import Operator, catch_up, review_versions
 from counterseal.plans import Plan, PlanRule, distinct
 from counterseal.plans.plan import judge_plan
 from counterseal.policy import Policy
@@ -178,8 +178,13 @@ class Runtime:
         return Operator(self.store, self.registry, by=by, clock=self.clock)
 
     async def catch_up(self) -> bool:
-        """Apply what operators have changed on any worker. Returns False if nothing changed."""
-        return await catch_up(self.store, self.registry)
+        """Apply what operators have changed on any worker. Returns False if nothing changed.
+
+        New versions are compared with the stored ones, and held if they widen anything.
+        """
+        changed = await catch_up(self.store, self.registry)
+        await review_versions(self.store, self.registry, self.clock, register=True)
+        return changed
 
     def register(
         self,
@@ -251,6 +256,8 @@ class Runtime:
                 proposal, principal, self, until=until, progress=progress, decided_before=rounds > 0
             )
             try:
+                if self.registry.unreviewed:
+                    await self.catch_up()  # a new version may be held for review
                 run = await self._run_of(proposal.run_id, principal, call.ctx.now)
                 refused = receive(call, run, self)  # gates parse, schema, scope; the run's version
                 end = (

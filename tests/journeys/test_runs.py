@@ -678,7 +678,10 @@ async def test_what_came_from_outside_stays_untrusted_when_its_tool_is_gone():
 
     outside = await runtime_of("retrieve", {"found": "a"}).run(someone(), "run_1")
     await outside.submit("find")
-    inside = await runtime_of("compute", {"found": "b"}).run(someone(), "run_1")
+    trusted = runtime_of("compute", {"found": "b"})
+    await trusted.catch_up()
+    await trusted.operator("ana").accept_version("find", "1.0.0", reason="it is our own now")
+    inside = await trusted.run(someone(), "run_1")
     assert (await inside.submit("find")).ok
     assert "<<<untrusted-data" in await inside.render("{{FOUND}}")
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 KNOWN = known_migrations()
 NEXT = len(KNOWN) + 1
 MORE = Migration(NEXT, "more", "CREATE TABLE more (tenant TEXT PRIMARY KEY);\n")
-OF_THE_DATABASE = {"migrations", "registry_changes", "sessions"}
+OF_THE_DATABASE = {"migrations", "registry_changes", "contracts", "sessions"}
 """Tables that are nobody's in particular."""
 FOR_ALL_TENANTS = {
     "counters_of_days",

@@ -18,7 +18,7 @@ from counterseal.storage.sqlite.rows import NULL, blob
 KNOWN = known_migrations()
 NEXT = len(KNOWN) + 1
 MORE = Migration(NEXT, "more", "CREATE TABLE more (tenant TEXT PRIMARY KEY);\n")
-OF_THE_FILE = {"migrations", "changes", "sessions"}
+OF_THE_FILE = {"migrations", "changes", "contracts", "sessions"}
 """Tables that are nobody's in particular."""
 BY_TIME = {
     "counters_by_day",

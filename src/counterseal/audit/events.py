@@ -49,6 +49,7 @@ class EventType(StrEnum):
     COMPENSATION_REQUIRED = "compensation.required"
     COMPENSATION_FAILED = "compensation.failed"
     REGISTRY_CHANGED = "registry.changed"
+    VERSION_HELD = "registry.version_held"
     QUARANTINED = "tool.quarantined"
     RELEASED = "tool.released"
     PASSED_ON = "mcp.passed_on"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -299,11 +300,16 @@ def _shared_store(given: str | None) -> str:
 
 def load_registry(given: str | None, registry: Registry | None = None) -> Registry:
     """Return the given registry, or an empty one, with the changes of the store applied to it."""
-    from counterseal.operations.operator import catch_up
+    from counterseal.operations.operator import catch_up, review_versions
     from counterseal.registry import Registry
 
     known = Registry() if registry is None else registry
-    _in_store(_shared_store(given), lambda store: catch_up(store, known))
+
+    async def read(store: Store) -> None:
+        await catch_up(store, known)
+        await review_versions(store, known, time.time, register=False)
+
+    _in_store(_shared_store(given), read)
     return known
 
 
@@ -323,13 +329,14 @@ class OperatorChange:
 
     def make(self, act: Callable[[Operator], Awaitable[T]], registry: Registry | None = None) -> T:
         """Do an operator's work in the store, after its changes are applied to the registry."""
-        from counterseal.operations.operator import Operator, catch_up
+        from counterseal.operations.operator import Operator, catch_up, review_versions
         from counterseal.registry import Registry
 
         who, known = self.by or user_name("--by"), Registry() if registry is None else registry
 
         async def work(store: Store) -> T:
             await catch_up(store, known)
+            await review_versions(store, known, time.time, register=False)
             return await act(Operator(store, known, by=who))
 
         return _in_store(_shared_store(self.store), work)

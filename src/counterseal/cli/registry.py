@@ -1,4 +1,4 @@
-"""`counterseal registry`: stop, restore, enable and disable tools, and accept lower risk classes.
+"""`counterseal registry`: stop, restore, enable and disable tools, and accept their versions.
 
 Changes are written to the project's store; workers apply them with their next call. A project whose
 contracts can't all be read can still be stopped.
@@ -26,7 +26,9 @@ from counterseal.cli.render import Parts, fail, note, one_line, render, table
 if TYPE_CHECKING:
     from counterseal.registry import Kill, RegistryChange
 
-app = command_group("List tools; stop, restore, enable or disable them; accept lower risk classes.")
+app = command_group(
+    "List tools; stop, restore, enable or disable them; accept held versions and risk classes."
+)
 
 Tool = Annotated[str, Argument(metavar="TOOL", help="A tool's name.")]
 Version = Annotated[
@@ -44,7 +46,7 @@ def list_tools(store: StoreUrl = None, as_json: AsJson = False) -> None:
 
     def page() -> Parts:
         rows = [
-            (row["tool"], row["version"], row["status"], "\n".join(map(_drift, row["drift"])))
+            (row["tool"], row["version"], _status(row), "\n".join(map(_drift, row["drift"])))
             for row in registry.export()["records"]
         ]
         yield table(rows, titles=("Tool", "Version", "Status", "Changed by operators"))
@@ -194,6 +196,36 @@ def accept_risk(
     change.print(made.export(), text)
 
 
+@app.command("accept")
+@with_groups
+def accept(
+    tool: Tool,
+    version: Annotated[str, Option("--version", metavar="V", help="Which version.")],
+    yes: Yes = False,
+    *,
+    change: OperatorChange,
+) -> None:
+    """Accept a version that is held for review.
+
+    A new version that gives a tool more authority or less protection is registered, and no run gets
+    it. Shows what it changes, and asks. Holds for the contract as it is: a changed one is compared
+    again.
+    """
+    known = load_registry(change.store, declared_tools(project_settings()))
+    held = [
+        one for record in known.versions(tool) if record.version == version for one in record.held
+    ]
+    if held:
+        note(f"{tool} {version} changes what the tool may do:")
+    for one in held:
+        note(f"  {one_line(one)}")
+    why = change.why()
+    if held and not yes:
+        typer.confirm("Accept it?", abort=True, err=True)
+    made = change.make(lambda operator: operator.accept_version(tool, version, reason=why), known)
+    change.print(made.export(), f"{tool} {version} is accepted; new runs can get it.")
+
+
 def _note_kills(kills: Sequence[Kill]) -> None:
     for one in kills:
         note(_kill_line(one))
@@ -244,6 +276,13 @@ def _change_text(change: RegistryChange) -> str:
     return f"{change.op} {named}" + ("" if share is None else f" to {share}%")
 
 
+def _status(row: dict[str, Any]) -> str:
+    from counterseal.registry.records import held_ids
+
+    ids = ", ".join(held_ids(row["held"]))
+    return f"held for review: {ids}" if row["status"] == "held_for_review" else row["status"]
+
+
 def _drift(row: dict[str, Any]) -> str:
     """Return a line about one field that differs from the code: the value, by whom, and why."""
     who = f"({one_line(row['by'])}: {one_line(row['reason'])})"
@@ -252,6 +291,8 @@ def _drift(row: dict[str, Any]) -> str:
         return f"revoked from {one_line(declared['agent'])} {who}"
     if row["field"] == "grants":
         return f"granted to {one_line(stored['agent'])} {who}"
+    if row["field"] == "held":
+        return f"held version accepted {who}"
     if row["field"] == "risk_accepted":
         return f"lower risk class accepted {who}"
     if row["field"] == "deprecation":

@@ -133,6 +133,8 @@ class GrantTable(Table):
     risk_limit: str | None = None
     expires_at: Annotated[datetime, Field(strict=True)] | None = None
     tenant: TenantName | None = None
+    max_effect: str | None = None
+    """The highest effect that it is given for; a version that does more is refused."""
 
     def _faults(self) -> Iterator[str]:
         try:

@@ -10,17 +10,17 @@ code, and a change of that code does not show here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from counterseal.canonical import pointer
+from counterseal.canonical import pointer, thaw
 from counterseal.contract.approval_terms import Pattern, Then
 from counterseal.contract.effects import Effect, RiskClass, Trust
-from counterseal.contract.model import Contract
+from counterseal.contract.model import LATER_FIELDS, Contract
 from counterseal.contract.schema_diff import (
     DIRECTIONS,
     SUBJECTS,
@@ -30,6 +30,14 @@ from counterseal.contract.schema_diff import (
     shown,
 )
 from counterseal.contract.schemas import word_set
+
+
+class Versioned(Protocol):
+    @property
+    def version(self) -> str: ...
+
+
+V = TypeVar("V", bound=Versioned)
 
 
 class Compatibility(StrEnum):
@@ -228,6 +236,15 @@ Rule = Callable[[Path, Any, Any], Iterable[ContractChange]]
 def diff(old: Contract, new: Contract) -> tuple[ContractChange, ...]:
     """Return every difference, in the record's order. Empty exactly when the records are equal."""
     return tuple(_walk((), old.record(), new.record()))
+
+
+def diff_records(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[ContractChange, ...]:
+    """Return the differences of two stored records.
+
+    A record that an earlier Counterseal stored lacks later fields: it had their defaults.
+    """
+    later = {name: Contract.model_fields[name].default for name in LATER_FIELDS}
+    return tuple(_walk((), {**thaw(later), **old}, {**thaw(later), **new}))
 
 
 def _walk(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
@@ -550,7 +567,7 @@ def version_steps(old: Iterable[Contract], new: Iterable[Contract]) -> list[Vers
     for name in sorted({**before, **after}):
         olds, news = before.get(name, []), after.get(name, [])
         for contract in news:
-            base = baseline(contract, olds)
+            base = baseline(contract.version, olds)
             changes = _added(contract) if base is None else diff(base, contract)
             if changes:
                 steps.append(VersionStep(old=base, new=contract, changes=changes))
@@ -562,13 +579,13 @@ def version_steps(old: Iterable[Contract], new: Iterable[Contract]) -> list[Vers
     return steps
 
 
-def baseline(contract: Contract, others: Iterable[Contract]) -> Contract | None:
-    """Return the contract of the same tool that this one is compared with, or None.
+def baseline(version: str, others: Iterable[V]) -> V | None:
+    """Return which of a tool's other versions one is compared with; None if there are none.
 
     The last one of the same version, else of the version before, else of the oldest version.
     """
     line = sorted(others, key=lambda one: _order(one.version))
-    same_or_older = [one for one in line if _order(one.version) <= _order(contract.version)]
+    same_or_older = [one for one in line if _order(one.version) <= _order(version)]
     return same_or_older[-1] if same_or_older else next(iter(line), None)
 
 

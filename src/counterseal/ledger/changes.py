@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from counterseal.audit import Columns
-from counterseal.ledger.records import RunRecord, SessionRow
+from counterseal.ledger.records import RegisteredContract, RunRecord, SessionRow
 from counterseal.ledger.requests import SettlementRequest
 from counterseal.ledger.rows import (
     CallerKey,
@@ -200,6 +200,17 @@ def change_registry(
     rows.registry_changes.append((number, what))
     rows.events.extend(events)
     return True
+
+
+def register_contracts(
+    rows: Rows, new: Sequence[tuple[RegisteredContract, Sequence[Columns]]]
+) -> None:
+    """Store contracts that are not stored yet, each with its events."""
+    for row, events in new:
+        key = row[:3]
+        if rows.contracts.get(key) is None:
+            rows.contracts.put(key, row._replace(registered_at=rows.now))
+            rows.events.extend(events)
 
 
 def save_session(rows: Rows, row: SessionRow) -> bool:

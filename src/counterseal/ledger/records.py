@@ -214,6 +214,20 @@ class Concern(NamedTuple):
     fence: int
 
 
+class RegisteredContract(NamedTuple):
+    """A contract as it was first registered, with what held it for review."""
+
+    tool: str
+    version: str
+    contract_hash: str
+    record: Mapping[str, Any]
+    """The contract's full record."""
+    held: tuple[str, ...] = ()
+    """The changes for guardians that it came with; an operator accepts them, or it stays held."""
+    registered_at: float = 0.0
+    """Set by the store."""
+
+
 class SessionRow(NamedTuple):
     """One person's session at the console or the API."""
 

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from counterseal.audit import Columns, Event, columns_of
 from counterseal.canonical import json_default
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
-from counterseal.ledger.records import Due, Held, RunRecord, SessionRow
+from counterseal.ledger.records import Due, Held, RegisteredContract, RunRecord, SessionRow
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
@@ -36,6 +36,8 @@ DueKey = tuple[str, str, str]
 """Tenant, kind, key."""
 RefusalKey = tuple[str, str, str, str]
 """Tenant, run, tool (empty for a refusal that is counted for the whole run), fingerprint."""
+ContractKey = tuple[str, str, str]
+"""Tool, version, hash of the contract."""
 HeldKey = tuple[str, str, str, str]
 """Tenant, ledger key, agent, user (empty for none): whose last request for approval it is."""
 
@@ -162,6 +164,7 @@ class RowKeys:
     """All fingerprints of a run and tool."""
     due: set[DueKey] = field(default_factory=set)
     sessions: set[str] = field(default_factory=set)
+    contracts: set[ContractKey] = field(default_factory=set)
     registry: bool = False
     """True when the registry must not change during the transaction."""
     registry_change: bool = False
@@ -272,6 +275,7 @@ class Rows:
     refusals: RowTable[RefusalKey, int] = field(default_factory=RowTable)
     due: RowTable[DueKey, DueRow] = field(default_factory=RowTable)
     sessions: RowTable[str, SessionRow] = field(default_factory=RowTable)
+    contracts: RowTable[ContractKey, RegisteredContract] = field(default_factory=RowTable)
     registry_changes: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
     events: list[Columns] = field(default_factory=list)
     """Events to be chained and written, in their order."""
@@ -286,8 +290,11 @@ class Rows:
         """True when there is something to write or to announce."""
         calls = self.events or self.entries or self.counters or self.rates
         runs = self.runs or self.state or self.implicit_runs or self.refusals
-        people = self.held or self.due or self.sessions or self.registry_changes
-        return bool(calls or runs or people or self.vault or self.forgotten or self.woken)
+        people = self.held or self.due or self.sessions
+        registry = self.registry_changes or self.contracts
+        return bool(
+            calls or runs or people or registry or self.vault or self.forgotten or self.woken
+        )
 
 
 def event_columns(events: Sequence[Event]) -> Sequence[Columns]:

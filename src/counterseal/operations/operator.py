@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, cast
 
@@ -18,6 +18,7 @@ from counterseal.canonical import canonical
 from counterseal.contract.bindings import texts
 from counterseal.contract.effects import Effect
 from counterseal.errors import RegistryError, StoreError
+from counterseal.ledger.records import RegisteredContract
 from counterseal.proposal import Principal
 from counterseal.registry import Deprecation, Grant, Kill, Registry, RegistryChange, RegistryRecord
 from counterseal.registry.changes import Op
@@ -48,6 +49,34 @@ async def catch_up(store: Store, registry: Registry) -> bool:
     for number, change in await store.changes(last):
         registry.apply(number, change)
     return registry.stored > last
+
+
+async def review_versions(
+    store: Store, registry: Registry, clock: Callable[[], float], *, register: bool
+) -> None:
+    """Hold the versions of a registry that widen what their tools may do, and are not accepted.
+
+    With `register`, contracts that the store does not know yet are stored, and holds are recorded.
+    """
+    names = {record.name for record in registry.unreviewed}
+    if not names:
+        return
+    new = registry.review(await store.contracts(names))
+    if new and register:
+        now = clock()
+        rows = [
+            RegisteredContract(one.name, one.version, one.hash, one.record(), held)
+            for one, held in new
+        ]
+        await store.register_contracts([(row, _hold_events(row, now)) for row in rows])
+
+
+def _hold_events(row: RegisteredContract, now: float) -> Sequence[Event]:
+    if not row.held:
+        return ()
+    caller = CallFields(ALL_TENANTS, "", "", row.tool, row.version, "counterseal", None, "")
+    body = {"contract_hash": row.contract_hash, "changes": list(row.held)}
+    return [Event(EventType.VERSION_HELD, caller, now, "hold", body=body)]
 
 
 class RegistryServices(Protocol):
@@ -190,12 +219,26 @@ class Operator:
 
         return await self._make(Op.ACCEPT_RISK, reason, what)
 
+    async def accept_version(self, name: str, version: str, *, reason: str) -> RegistryChange:
+        """Accept a version that is held for review. Holds for the contract as it is now."""
+
+        def what() -> dict[str, Any]:
+            record = self._registry.get(name, version)
+            accepted = {"contract_hash": record.contract.hash, "changes": list(record.held)}
+            return {"tool": name, "version": version, **accepted}
+
+        return await self._make(Op.ACCEPT_VERSION, reason, what)
+
     async def grant(self, grant: Grant, *, reason: str) -> RegistryChange:
-        """Add a grant. It comes before the grants that code declares."""
+        """Add a grant. It comes before the grants that code declares.
+
+        A grant that names no highest effect is given for what the tool does now.
+        """
 
         def what() -> dict[str, Any]:
             without = sorted(self._registry.deprecated_versions(grant.tool))
-            return {"grant": grant.export(), "without": without}
+            highest = grant.max_effect or self._registry.effect_for(grant)
+            return {"grant": {**grant.export(), "max_effect": highest}, "without": without}
 
         return await self._make(Op.GRANT, reason, what)
 

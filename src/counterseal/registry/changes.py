@@ -45,6 +45,7 @@ class Op(StrEnum):
     ROLLOUT = "rollout"
     DEPRECATE = "deprecate"
     ACCEPT_RISK = "accept_risk"
+    ACCEPT_VERSION = "accept_version"
     KEY = "key"
     UNKEY = "unkey"
     USER = "user"
@@ -65,7 +66,8 @@ class RegistryChange(NamedTuple):
     version: str | None = None
     """None: every version."""
     contract_hash: str | None = None
-    """The contract whose lower risk class is accepted; a changed contract needs a new change."""
+    """The contract that is accepted (its lower risk class, or the held version); a changed
+    contract needs a new change."""
     fields: Mapping[str, Any] = _NOTHING
     """Fields of a record with their new values."""
     versions: frozenset[Version | None] | None = None
@@ -175,6 +177,8 @@ def _of_record(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChang
         return change._replace(
             contract_hash=accepted, fields={"risk_accepted": accepted is not None}
         )
+    if change.op is Op.ACCEPT_VERSION:
+        return change._replace(contract_hash=what["contract_hash"], fields={"held": ()})
     fields = what["deprecation"]
     if fields is not None:
         fields = Deprecation(**_with_moments(fields, "deprecated_at", "removal_at"))
@@ -214,6 +218,13 @@ class History:
         for change in self._about(declared):
             record = change.applied_to(record, declared)
         return record
+
+    def accepted(self, tool: str, contract_hash: str) -> bool:
+        """Return whether an operator accepted this contract of a tool as a held version."""
+        return any(
+            change.op is Op.ACCEPT_VERSION and change.contract_hash == contract_hash
+            for change in self._by_tool.get(tool, ())
+        )
 
     def decides(self, grant: Grant) -> bool:
         """Return whether operators gave or revoked this grant, which outranks the code."""

@@ -7,14 +7,14 @@ Pure functions that return problems and change nothing, so that registration is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 from counterseal.contract.declare import Tool, is_plain_tool, wrap_plain_tool
-from counterseal.contract.diff import Compatibility, diff
+from counterseal.contract.diff import Compatibility, baseline, diff, diff_records
 from counterseal.contract.fill import compensation_problems
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract, OnUnknown
@@ -214,6 +214,32 @@ def _conflict(declared: dict[str, str], tool: str, value: str) -> str | None:
     declared[tool] = value
     others = (f"{theirs} in {other}" for other, theirs in declared.items() if theirs != value)
     return next(others, None)
+
+
+class EarlierContract(Protocol):
+    """A contract of a tool as it is stored."""
+
+    @property
+    def tool(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def contract_hash(self) -> str: ...
+    @property
+    def record(self) -> Mapping[str, Any]: ...
+    @property
+    def held(self) -> tuple[str, ...]: ...
+
+
+def hold_reasons(contract: Contract, earlier: Iterable[EarlierContract]) -> tuple[str, ...]:
+    """Return the changes for guardians since a tool's earlier versions; none for a new tool."""
+    base = baseline(contract.version, earlier)
+    changes = () if base is None else diff_records(base.record, contract.record())
+    return tuple(
+        f"{change.id}: {change.message}"
+        for change in changes
+        if change.meaning.guardians is Compatibility.GOVERNANCE_REVIEW
+    )
 
 
 def missing_bumps(new: Sequence[RegistryRecord], versions: Versions) -> Iterator[Problem]:

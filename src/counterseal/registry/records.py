@@ -30,6 +30,7 @@ class Reason(StrEnum):
     OTHER_TENANT = "other_tenant"
     VERSION_UNKNOWN = "version_unknown"
     DISABLED = "disabled"
+    HELD = "held_for_review"
     KILLED = "killed"
     SUNSET = "sunset"
     NOT_ROLLED_OUT = "not_rolled_out"
@@ -40,6 +41,7 @@ class Reason(StrEnum):
     NO_GRANT = "no_grant"
     GRANT_EXPIRED = "grant_expired"
     MODE = "mode"
+    EFFECT_LIMIT = "effect_limit"
     RISK_LIMIT = "risk_limit"
     SCOPE_MISSING = "scope_missing"
 
@@ -103,6 +105,8 @@ class RegistryRecord:
     deprecation: Deprecation | None = None
     risk_accepted: bool = False
     """Whether an operator has accepted that the contract lowers the risk class of its effect."""
+    held: tuple[str, ...] = ()
+    """The changes for guardians that this version came with, until an operator accepts them."""
     # Copied from the contract, because every call reads them: looking them up through the contract
     # would dominate the cost once thousands of tools are in use.
     name: str = field(init=False, compare=False)
@@ -172,6 +176,10 @@ class RegistryRecord:
         if not self.enabled:
             new = " A newer version replaced it; start a new run." if self.superseded else ""
             return Refusal(Reason.DISABLED, f"{self.name} {self.version} is disabled.{new}")
+        if self.held:
+            what = f"it changes what the tool may do ({', '.join(held_ids(self.held))})"
+            text = f"{self.name} {self.version} is held for review: {what}."
+            return Refusal(Reason.HELD, f"{text} An operator has to accept it.")
         if self.is_sunset(now):
             successor = self.deprecation and self.deprecation.replacement_tool
             instead = f" Use {successor}." if successor else ""
@@ -187,6 +195,7 @@ class RegistryRecord:
             "risk_class": self.contract.risk.value,
             "judged_as": self.risk.value,
             "risk_accepted": self.risk_accepted,
+            "held": list(self.held),
             "enabled": self.enabled,
             "note": self.note,
             "allowed_agent_roles": sorted(self.allowed_agent_roles),
@@ -194,6 +203,11 @@ class RegistryRecord:
             "rollout_percentage": self.rollout_percentage,
             "deprecation": None if self.deprecation is None else self.deprecation.export(),
         }
+
+
+def held_ids(held: Iterable[str]) -> tuple[str, ...]:
+    """Return the ids of the changes that hold a version, each once."""
+    return tuple(dict.fromkeys(one.partition(":")[0] for one in held))
 
 
 def setting_errors(
@@ -378,6 +392,10 @@ class Grant:
     expires_at: datetime | None = None
     tenant: str | None = None
     """None: every tenant that the record allows."""
+    max_effect: Effect | None = field(default=None, compare=False)
+    """The highest effect that it was given for; None: not limited. An operator's grant that names
+    none is given for what the tool does at that time. No part of a grant's identity.
+    """
     versions: SpecifierSet = field(repr=False, compare=False)
 
     # Written out, so that type checkers accept a list of scopes or the name of a mode.
@@ -393,6 +411,7 @@ class Grant:
         risk_limit: RiskClass | str | None = None,
         expires_at: datetime | None = None,
         tenant: str | None = None,
+        max_effect: Effect | str | None = None,
     ) -> None:
         count, names = max_calls_per_run, dict[str, object](agent=agent, tool=tool)
         for field_name, name in (names if tenant is None else {**names, "tenant": tenant}).items():
@@ -411,6 +430,7 @@ class Grant:
             "risk_limit": risk_limit and _member("risk_limit", _RISKS, risk_limit),
             "expires_at": expires_at,
             "tenant": tenant,
+            "max_effect": max_effect and _member("max_effect", _EFFECTS, max_effect),
             "versions": _versions(version),
         }
         for name, value in values.items():
@@ -440,6 +460,9 @@ RISK_LIMITS: Final[Mapping[str, RiskClass]] = {
 
 
 _RISKS: Final[Mapping[str, RiskClass]] = {**RISK_LIMITS, **{one.value: one for one in RiskClass}}
+
+
+_EFFECTS: Final[Mapping[str, Effect]] = {one.value: one for one in Effect}
 
 
 def _member(field_name: str, known: Mapping[str, Any], value: object) -> Any:

@@ -8,18 +8,20 @@ it, `selection` answers calls; stored changes of operators are replayed here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from counterseal.contract.declare import PlainTool, Tool
+from counterseal.contract.diff import effect_rank
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, GrantError, Problem, RegistryError, Severity
 from counterseal.proposal import check_tenant
 from counterseal.registry import checks
 from counterseal.registry.changes import History, Op, RegistryChange
+from counterseal.registry.checks import EarlierContract
 from counterseal.registry.identities import ADDED, Credential, User, UserIndex
 from counterseal.registry.records import (
     Deprecation,
@@ -58,6 +60,7 @@ class Registry(VersionSelector):
         self._history = History()
         self.stored = 0
         """The number of the last stored change that was replayed."""
+        self._unreviewed: dict[tuple[str, str], RegistryRecord] = {}
         self._credentials: dict[str, Credential] = {}
         self._users = UserIndex()
 
@@ -220,6 +223,7 @@ class Registry(VersionSelector):
         self._records.put(self._history.applied_to(record) for record in new)
         for record in new:
             self._declared[record.name, record.version] = record
+            self._unreviewed[record.name, record.version] = record
             for reference in checks.references(record.contract):
                 self._references[reference.target].append(reference)
         for grant in dict.fromkeys(grants):
@@ -229,7 +233,53 @@ class Registry(VersionSelector):
         if new or grants:
             self._changed()
 
+    # --- governance holds -------------------------------------------------------------------------
+
+    @property
+    def unreviewed(self) -> tuple[RegistryRecord, ...]:
+        """The records that were not compared with the stored contracts of their tools yet."""
+        return tuple(self._unreviewed.values())
+
+    def review(self, stored: Sequence[EarlierContract]) -> list[tuple[Contract, tuple[str, ...]]]:
+        """Hold the unreviewed versions that widen what their tools may do.
+
+        `stored` has all contracts of their tools that were ever registered, oldest first. Returns
+        the contracts that are not among them, with the changes that hold them.
+        """
+        known = {(row.tool, row.version, row.contract_hash): row.held for row in stored}
+        new = []
+        for record in self._unreviewed.values():
+            contract = record.contract
+            key = (record.name, record.version, contract.hash)
+            if key in known:
+                held = known[key]
+            else:
+                earlier = [row for row in stored if row.tool == record.name and self._free(row)]
+                held = checks.hold_reasons(contract, earlier)
+                new.append((contract, held))
+            if held and not self._history.accepted(record.name, contract.hash):
+                self._declared[record.name, record.version] = replace(record, held=held)
+                self._change(record.name, record.version, held=held)
+        self._unreviewed.clear()
+        return new
+
+    def _free(self, row: EarlierContract) -> bool:
+        return not row.held or self._history.accepted(row.tool, row.contract_hash)
+
     # --- grants -----------------------------------------------------------------------------------
+
+    def effect_for(self, grant: Grant) -> Effect | None:
+        """Return the highest effect of the versions that a new grant would cover now.
+
+        Versions that are held for review don't count: accepting one widens no grant.
+        """
+        covered = [
+            record
+            for record in self._records.versions(grant.tool)
+            if grant.covers(record.parsed) and not record.held
+        ]
+        effects = [record.contract.effect for record in covered]
+        return max(filter(None, effects), key=effect_rank, default=None) if all(effects) else None
 
     def grant(self, grant: Grant) -> None:
         """Add a grant. GrantError when it could not be used, or the tool is deprecated."""
@@ -450,7 +500,7 @@ class Registry(VersionSelector):
             self._check_identity(change)
         else:
             records = self._records.get(change.tool, change.version)
-            if change.op is Op.ACCEPT_RISK:
+            if change.op in (Op.ACCEPT_RISK, Op.ACCEPT_VERSION):
                 _check_acceptance(change, records[0])
 
     def _check_identity(self, change: RegistryChange) -> None:
@@ -489,6 +539,10 @@ def _check_acceptance(change: RegistryChange, record: RegistryRecord) -> None:
         raise RegistryError(
             f"{record.name} {record.version}: the contract has changed; look at it again"
         )
+    if change.op is Op.ACCEPT_VERSION:
+        if not record.held:
+            raise RegistryError(f"{record.name} {record.version} is not held for review")
+        return
     if contract.risk == contract.risk_floor:
         raise RegistryError(
             f"{record.name} {record.version} does not lower the risk class of its effect, "

@@ -13,6 +13,7 @@ from datetime import datetime
 from math import inf
 from typing import TypeVar
 
+from counterseal.contract.diff import effect_rank
 from counterseal.errors import RegistryError
 from counterseal.proposal import Principal, System
 from counterseal.registry.records import (
@@ -136,6 +137,11 @@ def _weigh_one(
     if grant.mode is not Mode.EXECUTE and not grant.mode.allows(record.contract.effect):
         text = f"{holder} allows {grant.mode.value} only, and the tool does more."
         return Refusal(Reason.MODE, text)
+    limit, effect = grant.max_effect, record.contract.effect
+    if limit is not None and effect_rank(effect) > effect_rank(limit):
+        does = "undeclared" if effect is None else effect.value
+        text = f"{holder} was given for {limit.value} at most; version {record.version} is {does}."
+        return Refusal(Reason.EFFECT_LIMIT, text)
     if grant.risk_limit is not None and record.risk > grant.risk_limit:
         risk = record.risk.value
         text = f"{holder} is limited to {grant.risk_limit.value}; the tool is {risk}."

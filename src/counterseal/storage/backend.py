@@ -8,7 +8,7 @@ events at that commit, and wakes waiting callers after it. It gathers what waits
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from counterseal.audit import Columns, Event, Head
@@ -20,6 +20,7 @@ from counterseal.ledger.records import (
     DueKind,
     Held,
     HeldStatus,
+    RegisteredContract,
     RunRecord,
     SessionRow,
 )
@@ -126,6 +127,9 @@ class Queries(Protocol):
     async def concerns(self, tenant: str | None, limit: int) -> Sequence[Concern]: ...
 
     async def changes(self, after: int) -> Sequence[tuple[int, Mapping[str, Any]]]: ...
+
+    async def contracts(self, tools: Collection[str]) -> Sequence[RegisteredContract]:
+        """Return the contracts of these tools, in the order of their registration."""
 
     async def find_session(self, session: str) -> SessionRow | None: ...
 

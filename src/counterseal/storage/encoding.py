@@ -5,7 +5,7 @@ Columns that hold JSON are text. The order of columns is the order of the tables
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Final, Protocol
@@ -22,6 +22,7 @@ from counterseal.ledger.records import (
     DueKind,
     Held,
     HeldStatus,
+    RegisteredContract,
     RunRecord,
     SessionRow,
 )
@@ -176,6 +177,22 @@ def held_from(columns: Sequence[Any]) -> Held:
     return Held(**{**row, "votes": tuple(from_json(row["votes"]))})
 
 
+# --- registered contracts -------------------------------------------------------------------------
+
+
+def contract_columns(row: RegisteredContract) -> DbRow:
+    """Return the columns of a registered contract."""
+    return (*row[:3], json_text(row.record), json_text(row.held), row.registered_at)
+
+
+def contract_from(columns: Sequence[Any]) -> RegisteredContract:
+    """Return a registered contract."""
+    tool, version, contract_hash, record, held, registered_at = columns
+    return RegisteredContract(
+        tool, version, contract_hash, json_value(record), tuple(json_value(held)), registered_at
+    )
+
+
 # --- sessions -------------------------------------------------------------------------------------
 
 
@@ -274,6 +291,10 @@ class SqlReads(Protocol):
     async def changes(self, after: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
         rows = await self._rows("changes", after)
         return [(number, json_value(what)) for number, what in rows]
+
+    async def contracts(self, tools: Collection[str]) -> Sequence[RegisteredContract]:
+        rows = await self._rows("contracts", json_text(sorted(tools)))
+        return [contract_from(row) for row in rows]
 
     async def find_session(self, session: str) -> SessionRow | None:
         row = await self._row("find_session", session)

@@ -12,7 +12,7 @@ import re
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import inf
@@ -51,6 +51,7 @@ from counterseal.ledger.records import (
     DueKind,
     Held,
     HeldStatus,
+    RegisteredContract,
     RunRecord,
     SessionRow,
 )
@@ -70,6 +71,7 @@ from counterseal.ledger.requests import (
 from counterseal.ledger.rows import (
     LONGEST_LEASE,
     CallerKey,
+    ContractKey,
     DueKey,
     DueRow,
     EntryRow,
@@ -124,6 +126,7 @@ class MemoryBackend:
         self.refusals = RowGroups[int]()
         self.due: dict[DueKey, DueRow] = {}
         self.sessions: dict[str, SessionRow] = {}
+        self.registered: dict[ContractKey, RegisteredContract] = {}
         self.vault: dict[TenantKey, tuple[float, bytes, float]] = {}
         """By tenant and pointer: when it was kept, the bytes, when it is deleted at the latest."""
         self._changes: list[Mapping[str, Any]] = []
@@ -148,12 +151,13 @@ class MemoryBackend:
             refusals=RowTable(self.refusals),
             due=RowTable(self.due),
             sessions=RowTable(self.sessions),
+            contracts=RowTable(self.registered),
         )
         """All rows, with the changes of the transaction under way."""
         rows = self._rows
         self._tables: tuple[RowTable[Any, Any], ...] = (
             *(rows.counters, rows.rates, rows.state, rows.refusals),
-            *(rows.implicit_runs, rows.due, rows.sessions),
+            *(rows.implicit_runs, rows.due, rows.sessions, rows.contracts),
         )
         """Those that are written as they are."""
         self._pending: tuple[dict[Any, Any] | list[Any], ...] = (
@@ -518,6 +522,9 @@ class MemoryBackend:
 
     async def changes(self, after: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
         return [change for change in enumerate(self._changes, 1) if change[0] > after]
+
+    async def contracts(self, tools: Collection[str]) -> Sequence[RegisteredContract]:
+        return [row for row in self.registered.values() if row.tool in tools]
 
     async def find_session(self, session: str) -> SessionRow | None:
         return self.sessions.get(session)

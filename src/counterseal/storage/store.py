@@ -29,6 +29,7 @@ from counterseal.ledger.records import (
     DueKind,
     Held,
     HeldStatus,
+    RegisteredContract,
     RunRecord,
     SessionRow,
 )
@@ -393,6 +394,20 @@ class Store:
         return await self._transact(
             changes.need_registry_change,
             lambda rows: changes.change_registry(rows, number, what, columns),
+        )
+
+    async def contracts(self, tools: Collection[str]) -> Sequence[RegisteredContract]:
+        """Return the contracts that were registered under these names, oldest first."""
+        return await self._queries.contracts(tools)
+
+    async def register_contracts(
+        self, new: Sequence[tuple[RegisteredContract, Sequence[Event]]]
+    ) -> None:
+        """Store contracts with their events, except those that are stored already."""
+        rows = [(row, event_columns(events)) for row, events in new]
+        await self._transact(
+            lambda keys: keys.contracts.update(row[:3] for row, _ in rows),
+            lambda loaded: changes.register_contracts(loaded, rows),
         )
 
     # --- sessions ---------------------------------------------------------------------------------

@@ -54,7 +54,9 @@ class ToolRow(BaseModel):
     effect: str | None
     risk: str
     owner: str
-    status: str = Field(description="active, deprecated, disabled, killed, sunset or quarantined.")
+    status: str = Field(
+        description="active, deprecated, disabled, held_for_review, killed, sunset or quarantined."
+    )
     drift: int = Field(description="Settings that operators changed from what code declares.")
     grants: int
     kills: list[str]
@@ -97,6 +99,8 @@ class ToolVersion(RowModel):
     """The risk class that gates use: the effect's, if that is higher and no operator has accepted
     the lower one."""
     risk_accepted: bool
+    held: list[str]
+    """The changes for which the version is held for review; empty if it is not."""
     enabled: bool
     note: str
     allowed_agent_roles: list[str]
@@ -120,6 +124,7 @@ class GrantRow(RowModel):
     risk_limit: str | None
     expires_at: Moment | None
     tenant: str | None
+    max_effect: str | None = Field(description="The highest effect that it was given for.")
 
 
 class KillRow(RowModel):
@@ -221,9 +226,10 @@ class ToolUse(RowModel):
 
 
 def grant_row(grant: Grant) -> GrantRow:
-    """Return a grant as a row. Its id is a hash of its content."""
+    """Return a grant as a row. Its id is a hash of what identifies it."""
     record = grant.export()
-    return GrantRow(id=f"grant_{sha256(canonical(record)).hexdigest()[:24]}", **record)
+    identity = {name: value for name, value in record.items() if name != "max_effect"}
+    return GrantRow(id=f"grant_{sha256(canonical(identity)).hexdigest()[:24]}", **record)
 
 
 def kill_row(kill: Kill) -> KillRow:
@@ -451,6 +457,11 @@ class ToolViews(TenantSection):
         await self._must_operate(name, version)
         return _change_row(await self._operator().disable(name, version, reason=reason))
 
+    async def accept_version(self, name: str, version: str, *, reason: str) -> ChangeRow:
+        """Accept a version that is held for review. Raises NotFoundError or RegistryError."""
+        await self._must_operate(name, version)
+        return _change_row(await self._operator().accept_version(name, version, reason=reason))
+
     async def preview_rollout(self, name: str, version: str, percentage: int) -> list[RolloutShare]:
         """Return which versions new runs would get. Raises NotFoundError or RegistryError."""
         await self._must_operate(name, version)
@@ -473,8 +484,8 @@ class ToolViews(TenantSection):
         self._must_own(grant)
         await self.runtime.catch_up()
         self._must_know(grant.tool)
-        await self._operator().grant(grant, reason=reason)
-        return grant_row(grant)
+        change = await self._operator().grant(grant, reason=reason)
+        return grant_row(change.grant or grant)
 
     async def revoke(self, grant_id: str, *, reason: str) -> ChangeRow:
         """Remove a grant by the id of its row. Raises NotFoundError."""

@@ -7,6 +7,7 @@ import pytest
 
 from counterseal import Grant
 from counterseal.ledger.entry import EntryStatus
+from counterseal.testing import fake_tool
 from counterseal.views.tools import grant_row
 from tests.console.conftest import client_of
 from tests.console.plant import HELD
@@ -152,6 +153,24 @@ async def test_the_list_is_narrowed_by_its_address_and_what_is_held_comes_first(
     assert "No tool matches." in (await root.get("/tools?text=nothing")).text
 
 
+async def test_a_held_version_is_shown_with_what_it_changes_and_accepted(works, root):
+    writes = fake_tool("read_gauge", effect="internal_mutation", version="9.0.0")
+    works.runtime.register(writes.tool)
+    await works.runtime.catch_up()
+    page = (await root.get("/tools/read_gauge")).text
+    assert "held for review" in page
+    assert "effect-raised: " in page
+    where = {"action": "accept", "version": "9.0.0"}
+    nameless = await sent(root, "/tools/read_gauge/use", **where, reason="")
+    assert nameless.status_code == 422
+    answer = await sent(root, "/tools/read_gauge/use", **where, reason="agreed with security")
+    assert answer.status_code == 303
+    page = (await root.get(answer.headers["location"])).text
+    assert "The version is accepted" in page
+    assert "held for review" not in page
+    assert "Held version accepted" in page
+
+
 async def test_a_tool_is_disabled_and_enabled_with_a_reason(works, root):
     path = "/tools/read_gauge/use"
     assert (await sent(root, path, action="disable", reason="")).status_code == 422
@@ -214,7 +233,7 @@ async def test_a_grant_for_all_tenants_takes_a_role_everywhere(works, root):
         assert (await sent(olga, "/tools/write_note/grant", **told)).status_code == 403
     await sent(root, "/tools/write_note/grant", **told)
     assert works.view().tools.grants(agent="night-bot") == [
-        grant_row(Grant(agent="night-bot", tool="write_note"))
+        grant_row(Grant(agent="night-bot", tool="write_note", max_effect="draft"))
     ]
 
 

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from counterseal.errors import CountersealError
+from counterseal.testing import fake_tool
 from counterseal.views.tools import QuarantineRow
 
 from .served import PATIENCE, open_api
@@ -193,6 +194,26 @@ async def test_a_grant_is_given_used_listed_and_taken_back(api):
     assert await code_of(strange, 422) == "refused-change"
     everywhere = await olga.post("/v1/grants", json={**body, "everywhere": True})
     assert await code_of(everywhere, 403) == "role-required"
+
+
+async def test_a_version_that_is_held_is_shown_with_its_reasons_and_accepted(api):
+    root = api.by_key(("root", "acme"))
+    assert (await root.get("/v1/tools/add")).json()["status"] == "active"
+    writes = fake_tool("add", effect="internal_mutation", version="2.0.0")
+    api.runtime.register(writes.tool)
+    await api.runtime.catch_up()
+    newest, oldest = (await root.get("/v1/tools/add/versions")).json()["items"]
+    assert (newest["status"], oldest["status"]) == ("held_for_review", "active")
+    assert any(text.startswith("effect-raised: ") for text in newest["held"])
+    body = {"version": "2.0.0", "reason": "agreed"}
+    viewer = await api.by_key("vera").post("/v1/tools/add/accept", json=body)
+    assert await code_of(viewer, 403) == "role-required"
+    made = await root.post("/v1/tools/add/accept", json=body)
+    assert (made.status_code, made.json()["op"]) == (200, "accept_version")
+    newest, _ = (await root.get("/v1/tools/add/versions")).json()["items"]
+    assert (newest["status"], newest["held"]) == ("active", [])
+    again = await root.post("/v1/tools/add/accept", json=body)
+    assert await code_of(again, 422) == "refused-change"
 
 
 # --- quarantine -----------------------------------------------------------------------------------

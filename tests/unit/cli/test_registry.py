@@ -1,10 +1,12 @@
 """`counterseal registry`: stop tools on every worker, undo it, and see what was changed."""
 
+import asyncio
 import json
 
 import pytest
 from typer.testing import CliRunner
 
+import counterseal
 from counterseal.cli.app import app
 
 DRAFT = """\
@@ -369,3 +371,35 @@ def test_contract_that_lowers_nothing_has_nothing_to_accept(registry, accept):
     assert result.exit_code == 2
     assert "does not lower the risk class of its effect" in result.stderr
     assert changes(registry) == []
+
+
+# Versions that are held for review ---------------------------------------------------------------
+
+
+async def work_once():
+    async with counterseal.open_project():
+        pass
+
+
+def test_held_version_is_listed_accepted_and_logged(registry, write, good):
+    asyncio.run(work_once())
+    writes = good.replace("read_only", "internal_mutation")
+    write("tools/find_order_3.yaml", writes.replace("1.0.0", "3.0.0"))
+    asyncio.run(work_once())
+    assert statuses(registry)["find_order", "3.0.0"] == "held_for_review"
+    assert "held for review: " in registry("list").stdout
+
+    options = ("--version", "3.0.0", "--reason", "agreed", "--by", "ana")
+    result = registry("accept", "find_order", *options, "--yes")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "find_order 3.0.0 is accepted; new runs can get it.\n",
+    )
+    assert 'effect-raised: effect changed from "read_only" to' in result.stderr
+    assert statuses(registry)["find_order", "3.0.0"] == "active"
+    (change,) = changes(registry)
+    assert (change["op"], change["by"], change["reason"]) == ("accept_version", "ana", "agreed")
+    assert "accept_version find_order 3.0.0" in registry("log").stdout
+
+    again = registry("accept", "find_order", *options, "--yes")
+    assert (again.exit_code, "is not held for review" in again.stderr) == (2, True)

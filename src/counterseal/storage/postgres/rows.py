@@ -27,6 +27,8 @@ from counterseal.ledger.rows import (
 )
 from counterseal.storage.encoding import (
     DbRow,
+    contract_columns,
+    contract_from,
     due_columns,
     due_from,
     entry_from,
@@ -80,6 +82,9 @@ async def load(connection: Any, keys: RowKeys) -> Rows:
     for tenant, name, arrival in rates or ():
         rows.rates.loaded[tenant, name] = arrival
     await _load_more(connection, keys, rows)
+    if keys.contracts:
+        for row in await connection.fetch(_Q["load_contracts"], *arrays(keys.contracts, 3)):
+            rows.contracts.loaded[row[0], row[1], row[2]] = contract_from(row)
     return rows
 
 
@@ -137,6 +142,9 @@ async def write(connection: Any, rows: Rows, links: Sequence[Link]) -> None:
     await _insert_all(connection, rows)
     if rows.forgotten:
         await _execute(connection, _Q["forget"], rows.forgotten)
+    if rows.contracts:
+        contracts = [contract_columns(row) for _, row in rows.contracts.inserted]
+        await _insert(connection, _Q["insert_contracts"], contracts)
     if rows.registry_changes:
         changes = [(number, json_text(what)) for number, what in rows.registry_changes]
         await _insert(connection, _Q["insert_changes"], changes)

@@ -28,6 +28,8 @@ from counterseal.ledger.rows import (
 )
 from counterseal.storage.encoding import (
     DbRow,
+    contract_columns,
+    contract_from,
     due_columns,
     due_from,
     entry_from,
@@ -176,7 +178,15 @@ def load(cursor: sqlite3.Cursor, cache: ReadCache | None, keys: RowKeys, now: fl
         _load_held(cursor, keys, rows)
     if keys.state or keys.refusals or keys.due or keys.sessions:
         _load_more(cursor, keys, rows)
+    _load_contracts(cursor, keys, rows)
     return rows
+
+
+def _load_contracts(cursor: sqlite3.Cursor, keys: RowKeys, rows: Rows) -> None:
+    for key in keys.contracts:
+        columns = first(cursor, _Q["find_contract"], key)
+        if columns is not None:
+            rows.contracts.loaded[key] = contract_from(columns)
 
 
 def _load_entries(cursor: sqlite3.Cursor, cache: ReadCache, keys: RowKeys, rows: Rows) -> None:
@@ -276,7 +286,7 @@ def write(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows, links: Sequence[
         _write_runs(cursor, cache, rows)
     if rows.held.changes:
         _write_held(cursor, rows)
-    if rows.refusals.changes or rows.due.changes or rows.sessions.changes:
+    if rows.refusals.changes or rows.due.changes or rows.sessions or rows.contracts:
         _write_more(cursor, rows)
     if rows.vault:
         _put(cursor, _Q["keep"], [_kept(row, rows.now) for row in rows.vault])
@@ -423,6 +433,8 @@ def _write_more(cursor: sqlite3.Cursor, rows: Rows) -> None:
             cursor.execute(_Q["end_session"], (session,))
         else:
             cursor.execute(_Q["save_session"], session_columns(row))
+    contracts = [contract_columns(row) for _, row in rows.contracts.inserted]
+    cursor.executemany(_Q["insert_contract"], contracts)
 
 
 def _kept(row: VaultRow, now: float) -> DbRow:

@@ -62,6 +62,13 @@ class VersionBody(RequestBody):
     version: str | None = Field(None, max_length=100, description="All versions by default.")
 
 
+class AcceptedVersionBody(RequestBody):
+    """A version that is held for review, and the reason to accept it."""
+
+    reason: Reason
+    version: str = Field(max_length=100)
+
+
 class RolloutBody(RequestBody):
     """The percentage of new runs that get a version."""
 
@@ -114,6 +121,9 @@ class GrantBody(RequestBody):
     scopes: list[_Name] = Field(default_factory=list, max_length=100)
     risk_limit: RiskClass | RiskLevel | None = None
     expires_at: When | None = None
+    max_effect: Effect | None = Field(
+        None, description="The highest effect. By default, what the tool does now."
+    )
     everywhere: bool = Field(
         default=False, strict=True, description="In every tenant instead of this one."
     )
@@ -175,6 +185,15 @@ async def enable_tool(view: ForPeople, name: str, given: VersionBody) -> ChangeR
 async def disable_tool(view: ForPeople, name: str, given: VersionBody) -> ChangeRow:
     """Disable a tool. Requires the role operator."""
     return await view.tools.disable(name, given.version, reason=given.reason)
+
+
+@router.post("/v1/tools/{name}/accept", tags=["tools"])
+async def accept_version(view: ForPeople, name: str, given: AcceptedVersionBody) -> ChangeRow:
+    """Accept a version that is held for review, as its contract is now.
+
+    Requires the role operator. `held` of the version lists the changes that are accepted.
+    """
+    return await view.tools.accept_version(name, given.version, reason=given.reason)
 
 
 @router.get("/v1/tools/{name}/rollout", tags=["tools"])

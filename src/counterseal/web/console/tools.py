@@ -58,7 +58,9 @@ _PAGE: Final = 50
 _MAX_COUNTED: Final = 100
 """Calls of one tool that are counted for the list; more are shown as `100+`."""
 _DAY: Final = 86_400.0
-_STATUSES: Final = ("active", "deprecated", "disabled", "killed", "sunset", "quarantined")
+_STATUSES: Final = (
+    *("active", "deprecated", "disabled", "held_for_review", "killed", "sunset", "quarantined"),
+)
 
 
 async def registry(request: PageRequest) -> Response:
@@ -207,15 +209,21 @@ def _done(request: PageRequest, what: str) -> Response:
 
 
 async def switch(request: PageRequest) -> Response:
-    """Enable or disable one version, or all of them."""
+    """Enable or disable one version, or all of them; or accept one that is held for review."""
     name, version = request.segment("name"), request.form_value("version") or None
-    enable, tools = request.form_value("action") == "enable", request.view.tools
-    change = tools.enable if enable else tools.disable
+    action, reason = request.form_value("action"), request.form_value("reason")
+    tools = request.view.tools
     try:
-        await change(name, version, reason=request.form_value("reason"))
+        if action == "accept":
+            await tools.accept_version(name, version or "", reason=reason)
+        elif action == "enable":
+            await tools.enable(name, version, reason=reason)
+        else:
+            await tools.disable(name, version, reason=reason)
     except RegistryError as error:
-        return await show(request, str(error), 422, wrong="use")
-    return _done(request, "enabled" if enable else "disabled")
+        return await show(request, str(error), 422, wrong="held" if action == "accept" else "use")
+    done = {"accept": "version_accepted", "enable": "enabled"}
+    return _done(request, done.get(action, "disabled"))
 
 
 async def grant(request: PageRequest) -> Response:

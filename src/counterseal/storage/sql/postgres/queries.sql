@@ -249,6 +249,16 @@ WHERE s.session = w.session;
 -- name: delete_sessions
 DELETE FROM sessions AS s USING unnest($1::text[]) AS w (session) WHERE s.session = w.session;
 
+-- name: load_contracts
+SELECT c.tool, c.version, c.contract_hash, c.record, c.held, c.registered_at
+FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tool, version, contract_hash)
+JOIN contracts AS c USING (tool, version, contract_hash);
+
+-- name: insert_contracts
+INSERT INTO contracts (tool, version, contract_hash, record, held, registered_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[])
+ON CONFLICT DO NOTHING;
+
 -- name: insert_changes
 -- Changes to the registry, in the order of their numbers.
 INSERT INTO registry_changes (number, what) SELECT * FROM unnest($1::bigint[], $2::text[])
@@ -447,6 +457,11 @@ RETURNING d.tenant, d.kind, d.key, d.call_id, d.run_id, d.tool, d.version, d.bod
   d.failed, d.since, d.due_at, found.due_at;
 
 -- --- the registry --------------------------------------------------------------------------------
+
+-- name: contracts
+-- Registered contracts of the tools in a JSON list, in the order of their registration.
+SELECT tool, version, contract_hash, record, held, registered_at FROM contracts
+WHERE tool = ANY(ARRAY(SELECT json_array_elements_text($1::json))) ORDER BY registered_at, version, contract_hash;
 
 -- name: changes
 SELECT number, what FROM registry_changes WHERE number > $1 ORDER BY number;

@@ -130,6 +130,16 @@ CREATE TABLE due (
 CREATE INDEX due_next ON due (due_at, tenant, kind, key) WHERE due_at IS NOT NULL;
 CREATE INDEX due_failed ON due (tenant, since) WHERE failed IS NOT NULL;
 
+CREATE TABLE contracts (
+  tool TEXT COLLATE "C" NOT NULL,
+  version TEXT COLLATE "C" NOT NULL,
+  contract_hash TEXT COLLATE "C" NOT NULL,
+  record TEXT NOT NULL,              -- JSON: the whole contract
+  held TEXT NOT NULL,                -- JSON: the changes that a person has to accept
+  registered_at DOUBLE PRECISION NOT NULL,
+  PRIMARY KEY (tool, version, contract_hash)
+);
+
 CREATE TABLE held (
   tenant TEXT COLLATE "C" NOT NULL,
   approval_id TEXT COLLATE "C" NOT NULL,

@@ -194,6 +194,19 @@ ORDER BY since, tenant, kind, key LIMIT ?;
 -- name: changes
 SELECT number, what FROM changes WHERE number > ? ORDER BY number;
 
+-- name: contracts
+-- Registered contracts of the tools in a JSON list, in the order of their registration.
+SELECT tool, version, contract_hash, record, held, registered_at FROM contracts
+WHERE tool IN (SELECT each.value FROM json_each(?) AS each) ORDER BY registered_at, version, contract_hash;
+
+-- name: find_contract
+SELECT tool, version, contract_hash, record, held, registered_at FROM contracts
+WHERE tool = ? AND version = ? AND contract_hash = ?;
+
+-- name: insert_contract
+INSERT INTO contracts (tool, version, contract_hash, record, held, registered_at)
+VALUES (?, ?, ?, ?, ?, ?);
+
 -- name: insert_change
 INSERT INTO changes (number, what) VALUES (?, ?);
 

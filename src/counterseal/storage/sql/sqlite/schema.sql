@@ -136,6 +136,16 @@ CREATE TABLE changes (
   what TEXT NOT NULL                 -- JSON
 );
 
+CREATE TABLE contracts (
+  tool TEXT NOT NULL,
+  version TEXT NOT NULL,
+  contract_hash TEXT NOT NULL,
+  record TEXT NOT NULL,              -- JSON: the whole contract
+  held TEXT NOT NULL,                -- JSON: the changes that a person has to accept
+  registered_at REAL NOT NULL,
+  PRIMARY KEY (tool, version, contract_hash)
+) WITHOUT ROWID;
+
 CREATE TABLE held (
   tenant TEXT NOT NULL,
   approval_id TEXT NOT NULL,
