@@ -294,7 +294,7 @@ class SqlReads(Protocol):
 
     async def contracts(self, tools: Collection[str]) -> Sequence[RegisteredContract]:
         rows = await self._rows("contracts", json_text(sorted(tools)))
-        return [contract_from(row) for row in rows]
+        return sorted(map(contract_from, rows), key=lambda row: row.registered_at)
 
     async def find_session(self, session: str) -> SessionRow | None:
         row = await self._row("find_session", session)

@@ -459,9 +459,9 @@ RETURNING d.tenant, d.kind, d.key, d.call_id, d.run_id, d.tool, d.version, d.bod
 -- --- the registry --------------------------------------------------------------------------------
 
 -- name: contracts
--- Registered contracts of the tools in a JSON list, in the order of their registration.
+-- Registered contracts of the tools in a JSON list.
 SELECT tool, version, contract_hash, record, held, registered_at FROM contracts
-WHERE tool = ANY(ARRAY(SELECT json_array_elements_text($1::json))) ORDER BY registered_at, version, contract_hash;
+WHERE tool = ANY(ARRAY(SELECT json_array_elements_text($1::json)));
 
 -- name: changes
 SELECT number, what FROM registry_changes WHERE number > $1 ORDER BY number;

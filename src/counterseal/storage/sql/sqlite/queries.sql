@@ -195,9 +195,9 @@ ORDER BY since, tenant, kind, key LIMIT ?;
 SELECT number, what FROM changes WHERE number > ? ORDER BY number;
 
 -- name: contracts
--- Registered contracts of the tools in a JSON list, in the order of their registration.
+-- Registered contracts of the tools in a JSON list.
 SELECT tool, version, contract_hash, record, held, registered_at FROM contracts
-WHERE tool IN (SELECT each.value FROM json_each(?) AS each) ORDER BY registered_at, version, contract_hash;
+WHERE tool IN (SELECT each.value FROM json_each(?) AS each);
 
 -- name: find_contract
 SELECT tool, version, contract_hash, record, held, registered_at FROM contracts
