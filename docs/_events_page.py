@@ -210,6 +210,7 @@ GROUPS: dict[str, dict[EventType, Told]] = {
     },
 }
 FIELDS = {
+    "changes": "the changes of a contract that hold a version, each with its id",
     "after": "the changed arguments afterwards, redacted; `null` for a dropped step",
     "again": "the agent had been refused this tool before, and had not got it right since",
     "announced": "its start was put on record before",

@@ -247,6 +247,10 @@ class Registry(VersionSelector):
         the contracts that are not among them, with the changes that hold them.
         """
         known = {(row.tool, row.version, row.contract_hash): row.held for row in stored}
+        accepted: defaultdict[str, list[EarlierContract]] = defaultdict(list)
+        for row in stored:
+            if not row.held or self._history.accepted(row.tool, row.contract_hash):
+                accepted[row.tool].append(row)
         new = []
         for record in self._unreviewed.values():
             contract = record.contract
@@ -254,17 +258,13 @@ class Registry(VersionSelector):
             if key in known:
                 held = known[key]
             else:
-                earlier = [row for row in stored if row.tool == record.name and self._free(row)]
-                held = checks.hold_reasons(contract, earlier)
+                held = checks.hold_reasons(contract, accepted[record.name])
                 new.append((contract, held))
             if held and not self._history.accepted(record.name, contract.hash):
                 self._declared[record.name, record.version] = replace(record, held=held)
                 self._change(record.name, record.version, held=held)
         self._unreviewed.clear()
         return new
-
-    def _free(self, row: EarlierContract) -> bool:
-        return not row.held or self._history.accepted(row.tool, row.contract_hash)
 
     # --- grants -----------------------------------------------------------------------------------
 
