@@ -5,6 +5,7 @@ The commands are a story: keys are made, calls are tried, people decide, operato
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import counterseal
 from counterseal.cli import main
 from tests.golden.normalise import Mask, as_text
 
@@ -227,6 +229,12 @@ def reconciled(shell: Shell) -> None:
     shell.run("reconcile", "list")
 
 
+async def _work_once() -> None:
+    """Let a worker register the project's contracts."""
+    async with counterseal.open_project():
+        pass
+
+
 def operated(shell: Shell) -> None:
     shell.run("registry", "list")
     shell.run("registry", "kill", "charge", "--yes", *BY)
@@ -242,6 +250,11 @@ def operated(shell: Shell) -> None:
     accept = ("registry", "accept-risk", "wipe_sandbox", "--version", "1.0.0")
     shell.run(*accept, "--yes", *BY)
     shell.run(*accept, "--withdraw", *BY)
+    asyncio.run(_work_once())
+    later = LOWERED.replace("1.0.0", "1.1.0").replace("owner: shop", "owner: sales")
+    lowered.write_text(later, encoding="utf-8")
+    asyncio.run(_work_once())
+    shell.run("registry", "accept", "wipe_sandbox", "--version", "1.1.0", "--yes", *BY)
     lowered.unlink()
     made = shell.run("keys", "issue", "--tenant", "acme", "--agent", "clerk", "--scope", "x", *BY)
     shell.run("keys", "issue", "--tenant", "acme", "--agent", "clerk", "--expires", "30", *BY)
