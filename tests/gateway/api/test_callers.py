@@ -18,6 +18,7 @@ BODIES = {
     "decide": {"decision": "approve"},
     "enable_tool": {"reason": "x"},
     "disable_tool": {"reason": "x"},
+    "accept_version": {"reason": "x", "version": "1.0.0"},
     "roll_out_tool": {"reason": "x", "version": "1.0.0", "percentage": 50},
     "accept_definition": {"definition": "sha256:0"},
     "refuse_definition": {"reason": "x"},

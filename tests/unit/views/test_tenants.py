@@ -112,6 +112,9 @@ WAYS = {
     "tools.restore": lambda view, ids: view.tools.restore(ids["kill"], **WHY),
     "tools.enable": lambda view, ids: view.tools.enable(ids["tool"], **WHY),
     "tools.disable": lambda view, ids: view.tools.disable(ids["tool"], **WHY),
+    "tools.accept_version": lambda view, ids: view.tools.accept_version(
+        ids["tool"], "1.0.0", **WHY
+    ),
     "tools.preview_rollout": lambda view, ids: view.tools.preview_rollout(ids["tool"], "1.0.0", 50),
     "tools.set_rollout": lambda view, ids: view.tools.set_rollout(ids["tool"], "1.0.0", 50, **WHY),
     "tools.grant": lambda view, ids: view.tools.grant(
