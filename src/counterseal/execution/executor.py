@@ -40,7 +40,7 @@ from counterseal.execution.attempt import (
 from counterseal.execution.failures import Fault, describe, judge, reports_not_sent
 from counterseal.execution.files import directory_for
 from counterseal.execution.http import UnsendableError
-from counterseal.execution.in_process import Threads
+from counterseal.execution.in_process import Deadlines, Threads
 from counterseal.execution.isolation.messages import FunctionAddress, IsolatedJob, Reply, address_of
 from counterseal.execution.isolation.pool import Workers
 from counterseal.execution.isolation.sandboxes import Sandboxes
@@ -72,6 +72,7 @@ class Executor:
         self.credentials = Credentials({} if secrets is None else secrets, apart=self.threads.run)
         self._abandoned: dict[tuple[str, str], asyncio.Future[Any]] = {}
         self.workers = Workers()
+        self.deadlines = Deadlines()
         self.sandboxes = Sandboxes(folder=self._all_files)
         self._network = network
         self._lock = threading.Lock()
@@ -108,7 +109,7 @@ class Executor:
         if self._loop is loop:
             return
         if self._loop is not None:
-            self.workers, self._clients = Workers(), None
+            self.workers, self.deadlines, self._clients = Workers(), Deadlines(), None
             self.sandboxes.abandon()
             self.sandboxes = Sandboxes(folder=self._all_files)
             self._abandoned.clear()
@@ -271,9 +272,12 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
             return in_process.Ended(error=error)
         if self.where is Where.TASK:
-            return await in_process.in_task(running, seconds=seconds, services=services)
+            return await in_process.in_task(
+                running, deadlines=self.executor.deadlines, seconds=seconds, services=services
+            )
         call: Callable[[], Any] = partial(function, **arguments)
         more: dict[str, Any] = {"threads": self.executor.threads, "seconds": seconds}
+        more["deadlines"] = self.executor.deadlines
         if self.where is Where.LOOP:
             own = _OwnLoop(call, services)
             call, more["stop"] = own.run, own.stop

@@ -170,14 +170,55 @@ class Ended(NamedTuple):
     """The function, if it still runs after its call was given up."""
 
 
+class Deadlines:
+    """Wakes callers whose tool has used up its time. One timer for all, for one event loop.
+
+    Most tools end long before: a timer of its own would cost each of them as much as its future.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[asyncio.Future[None], float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, woken: asyncio.Future[None], seconds: float) -> None:
+        loop = woken.get_loop()
+        until = self._until[woken] = loop.time() + seconds
+        if self._timer is None or until < self._timer.when():
+            self._schedule(loop, until)
+
+    def remove(self, woken: asyncio.Future[None]) -> None:
+        del self._until[woken]
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(until, self._on_time, loop)
+
+    def _on_time(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, now = None, loop.time()
+        later = []
+        for woken, until in self._until.items():
+            if until <= now:
+                _wake(woken)
+            else:
+                later.append(until)
+        if later:
+            self._schedule(loop, min(later))
+
+
 async def in_task(
-    running: Coroutine[Any, Any, Any], *, seconds: float, services: LocalServices
+    running: Coroutine[Any, Any, Any],
+    *,
+    deadlines: Deadlines,
+    seconds: float,
+    services: LocalServices,
 ) -> Ended:
     """Run a coroutine in its own task, so that it can be abandoned at the deadline."""
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
     task = loop.create_task(_contained(running, services, woken))
-    interrupted = await _within(task, woken, seconds, services, task.cancel)
+    deadlines.add(woken, seconds)
+    interrupted = await _within(task, woken, deadlines, services, task.cancel)
     if not task.done():
         task.add_done_callback(_dropped)
         return Ended(answered=False, interrupted=interrupted, late=task)
@@ -194,6 +235,7 @@ async def in_thread(
     function: Callable[[], Any],
     *,
     threads: Threads,
+    deadlines: Deadlines,
     seconds: float,
     services: LocalServices,
     stop: Callable[[], object] = lambda: None,
@@ -210,7 +252,8 @@ async def in_thread(
         future = threads.run(function, partial(_wake, woken))
     finally:
         ACTIVE.reset(token)
-    interrupted = await _within(future, woken, seconds, services, stop)
+    deadlines.add(woken, seconds)
+    interrupted = await _within(future, woken, deadlines, services, stop)
     if not future.done():
         future.add_done_callback(_dropped)
         return Ended(answered=False, interrupted=interrupted, late=future)
@@ -224,7 +267,8 @@ async def in_thread(
             if inspect.iscoroutine(value):
                 value.close()
             return Ended(answered=False, interrupted=True)
-        return await in_task(_await(value), seconds=until - loop.time(), services=services)
+        left = until - loop.time()
+        return await in_task(_await(value), deadlines=deadlines, seconds=left, services=services)
     return Ended(value, interrupted=interrupted)
 
 
@@ -241,7 +285,7 @@ def _wake(woken: asyncio.Future[None]) -> None:
 async def _within(
     running: asyncio.Future[Any],
     woken: asyncio.Future[None],
-    seconds: float,
+    deadlines: Deadlines,
     services: LocalServices,
     stop: Callable[[], object],
 ) -> bool:
@@ -250,7 +294,6 @@ async def _within(
     The function wakes its caller as the last thing that it does: `asyncio.wait` costs more than
     twice as much, and a turn of the event loop.
     """
-    timer = asyncio.get_running_loop().call_later(seconds, _wake, woken)
     interrupted = False
     try:
         await woken
@@ -261,7 +304,7 @@ async def _within(
         stop()
         raise
     finally:
-        timer.cancel()
+        deadlines.remove(woken)
     if running.done() and not interrupted:
         return False
     services.cancelled = True
