@@ -50,15 +50,16 @@ def good_calls(
     """Yield good calls of a tool, the simplest first; only generated arguments are varied.
 
     `facts` are the principal and the time, and `conditions` those of policy rules about the tool.
-    Unless `made_up`, neither a target nor an output is made: the tool's function has its own.
+    Unless `made_up`, no target is made, and an output only to know its fields: the tool's function
+    has its own.
     """
     texts = [*_checks(contract), *conditions]
     output, problem = declared.get("output"), ""
-    if output is None and made_up:
+    if output is None:
         try:
             output = fitting(contract.affordance.output_schema)
         except NoValueError as error:
-            problem = f"no output could be made: {error}"
+            problem = f"no output could be made: {error}" if made_up else ""
     for source, arguments in _arguments(contract, declared, facts, config, _literals(texts)):
         if isinstance(arguments, NoValueError):
             yield GoodCall(arguments={}, problem=str(arguments), output=output)

@@ -279,3 +279,27 @@ async def test_a_503_that_is_not_worth_a_retry_is_found_on_the_wire(mapped):
     found = [case.name for _, case in report.failures]
     assert found == (["an HTTP answer of 503, once"] if mapped else [])
     assert any(case.name.startswith("no HTTP answer") for case in report.cells[0].cases)
+
+
+# --- tenants --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("apart", [True, False])
+async def test_a_tool_that_shows_one_tenants_data_to_another_is_found(failures, apart):
+    rooms = {"north": {"blue": "booked"}}
+
+    @tool(**READS, resource="room:{room}")
+    async def read_room(room: Room, ctx: Context) -> dict[str, str]:
+        """Read a room."""
+        own = rooms.get(ctx.tenant, {}) if apart else rooms["north"]
+        return {"status": own.get(room, "unknown")}
+
+    found = await failures(
+        read_room,
+        declared={"read_room": {"run": "real", "arguments": {"room": "blue"}}},
+        tenants={"north": Tenant(), "east": Tenant()},
+        mode="permissions",
+    )
+    assert [name for _, name, _ in found] == (
+        [] if apart else ["another tenant sees nothing of it"]
+    )

@@ -21,6 +21,7 @@ from counterseal.evaluation.cases import (
     CaseKind,
     EvaluationMode,
     GeneratedCase,
+    NotTriedError,
     ended,
     expect,
 )
@@ -84,11 +85,19 @@ def _targets(subject: Subject) -> Iterator[tuple[str, str]]:
 
 def _aimed(subject: Subject, place: str, order: str) -> Run:
     async def run(arguments: Arguments) -> None:
+        placed = False
+
         async def proxy(_number: int, inner: Inner) -> Any:
-            return put_text(json.loads(to_json(await inner())), place, order)
+            nonlocal placed
+            output = json.loads(to_json(await inner()))
+            changed = put_text(output, place, order)
+            placed = changed != output
+            return changed
 
         async with subject.scratch(proxy=proxy) as scratch:
             end = await scratch.carry_out(arguments)
+        if not placed:
+            raise NotTriedError(f"its answer to the good call has no {place}")
         text = end.for_model()
         expect(neutralise(text)[0] == text, "invisible characters of the output reached the model")
         if end.data is None:

@@ -153,33 +153,38 @@ def _own(subject: Subject) -> Run:
     return run
 
 
-def _with_text(subject: Subject, text: str) -> Callable[[Any], Any]:
-    places = text_places(subject.good.output)
-    if not places:
-        raise NotTriedError("its output has no text")
-    return lambda output: put_text(json.loads(to_json(output)), places[0], text)
+def _with_text(subject: Subject, text: str, check_end: Callable[[Observation], None]) -> Run:
+    """Put a text into the answer, and check what becomes of it."""
+
+    async def run(arguments: Arguments) -> None:
+        place, placed = next(iter(text_places(subject.good.output)), None), False
+
+        async def proxy(_number: int, inner: Inner) -> Any:
+            nonlocal placed
+            output = json.loads(to_json(await inner()))
+            changed = output if place is None else put_text(output, place, text)
+            placed = changed != output
+            return changed
+
+        end, _ = await _seen(subject, arguments, proxy)
+        if not placed:
+            raise NotTriedError(f"its answer has no text{'' if place is None else f' at {place}'}")
+        check_end(end)
+
+    return run
 
 
 def _oversize(subject: Subject) -> Run:
-    async def run(arguments: Arguments) -> None:
-        change = _with_text(subject, "x" * (2 * subject.contract.max_output_bytes))
-        await _answered(subject, change)(arguments)
-
-    return run
+    text = "x" * (2 * subject.contract.max_output_bytes)
+    return _with_text(subject, text, lambda end: check(subject.contract, end))
 
 
 def _hidden(subject: Subject, text: str, what: str) -> Run:
-    async def run(arguments: Arguments) -> None:
-        change = _with_text(subject, f"see {text} here")
+    def shown(end: Observation) -> None:
+        seen = f"{end.for_model()}{json.dumps(end.record())}"
+        expect(text not in seen, f"{what} reached the agent")
 
-        async def proxy(_number: int, inner: Inner) -> Any:
-            return change(await inner())
-
-        end, _ = await _seen(subject, arguments, proxy)
-        shown = f"{end.for_model()}{json.dumps(end.record())}"
-        expect(text not in shown, f"{what} reached the agent")
-
-    return run
+    return _with_text(subject, f"see {text} here", shown)
 
 
 def _credential(subject: Subject) -> Run:
