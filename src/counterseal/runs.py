@@ -19,8 +19,8 @@ from counterseal.contract.money import RUN_WINDOWS
 from counterseal.errors import CountersealError
 from counterseal.ledger.records import Budgets, RunRecord, token_counts
 from counterseal.observation import Observation
+from counterseal.observation.envelope import fence
 from counterseal.observation.observe import summarise
-from counterseal.observation.render import fence
 from counterseal.plans import Plan
 from counterseal.proposal import Principal, Proposal, text_set
 from counterseal.registry import Registry

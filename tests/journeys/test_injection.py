@@ -11,8 +11,8 @@ from counterseal import Grant, Proposal
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
 from counterseal.ledger.records import HeldStatus
+from counterseal.observation.envelope import fence
 from counterseal.observation.invisible import neutralise
-from counterseal.observation.render import fence
 from counterseal.policy import Policy
 from counterseal.testing import MemoryStore, fake_tool, runtime_for, someone
 

@@ -282,16 +282,11 @@ class Lockout:
     """
 
     def __init__(
-        self,
-        *,
-        by_name: int = 5,
-        by_address: int = 20,
-        steady: Callable[[], float] = time.monotonic,
-        most: int = _MAX_COUNTED,
+        self, *, steady: Callable[[], float] = time.monotonic, most: int = _MAX_COUNTED
     ) -> None:
-        self._names = _Counts(by_name, most)
+        self._names = _Counts(5, most)
         """By name; by name and address where the name has signed in from the address before."""
-        self._addresses = _Counts(by_address, most)
+        self._addresses = _Counts(20, most)
         self._steady = steady
         self._most = most
         self._trusted: OrderedDict[tuple[str, str], None] = OrderedDict()

@@ -265,18 +265,10 @@ _WORDS = re.compile(r" +|[^ ]+ *")
 _ASCII = str.maketrans({"┌": "+", "└": "+", "│": "|", "─": "-", "→": "->", "…": "..."})
 
 
-def text(
-    packet: Packet,
-    width: int = 80,
-    *,
-    now: float | None = None,
-    plain: bool = False,
-    max_characters: int = 600,
-    max_values: int = 60,
-) -> str:
+def text(packet: Packet, width: int = 80, *, now: float | None = None, plain: bool = False) -> str:
     """Return a card without a right edge. With `now` it counts down; `plain` draws it in ASCII."""
     width = max(width, _NARROWEST)
-    content = outline(packet, ValueStyle(max_characters, max_values), now=now)
+    content = outline(packet, ValueStyle(600, 60), now=now)
     body: list[str] = []
     for group in content.groups:
         body.append("")
@@ -352,9 +344,9 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>&~:@$#|!{}^]|(?<=www)\.)", re.IGNORECASE)
 _TICKS = re.compile(r"`+")
 
 
-def markdown(packet: Packet, *, now: float | None = None) -> str:
+def markdown(packet: Packet) -> str:
     """Return Markdown. Values are in code spans, where no markup and no mention works."""
-    content = outline(packet, WHOLE, now=now)
+    content = outline(packet, WHOLE, now=None)
     lines = [f"### {_escaped(content.title.capitalize())}: {_code(content.risk)}"]
     for group in content.groups:
         lines.append("")
@@ -391,9 +383,9 @@ def _code(text: str) -> str:
 # --- HTML -----------------------------------------------------------------------------------------
 
 
-def html(packet: Packet, *, now: float | None = None) -> str:
+def html(packet: Packet) -> str:
     """Return an `article` without script or style. Values are in `code` and `bdi` elements."""
-    content = outline(packet, WHOLE, now=now)
+    content = outline(packet, WHOLE, now=None)
     pattern, status = escape(packet.demand.pattern.value), escape(packet.status)
     about = f'data-pattern="{pattern}" data-status="{status}"'
     until = f'data-expires-at="{stamp(packet.expires_at)}"'

@@ -20,7 +20,7 @@ from counterseal.cli.render import (
 )
 from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, Then
 from counterseal.contract.effects import EFFECTS, RISKS, Approval
-from counterseal.contract.invariants import DROP_STEP, Invariant, code_name
+from counterseal.contract.invariants import DROP_STEP, code_name
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.money import millionths, money_text
 from counterseal.contract.schemas import parameters
@@ -51,7 +51,12 @@ def card(contract: Contract, *, place: str, others: Sequence[str] = ()) -> Parts
     yield from _schema("Output", affordance.output_schema)
     if contract.invariants:
         yield heading("Rules")
-        rows = [(rule.id, _otherwise(rule), one_line(rule.rule)) for rule in contract.invariants]
+        rows = []
+        for rule in contract.invariants:
+            otherwise = "step dropped" if rule.correct is DROP_STEP else "corrected"
+            if rule.correct is None:
+                otherwise = "approved by a person" if rule.asks else "rejected"
+            rows.append((rule.id, otherwise, one_line(rule.rule)))
         yield table(rows, titles=("Id", "Otherwise", "Rule"))
     if affordance.examples:
         yield heading("Examples")
@@ -118,12 +123,6 @@ def _posture(contract: Contract) -> Iterator[tuple[str, str]]:
     yield "Semantics", contract.transactional.semantics.value
     yield "Undone by", contract.transactional.compensation_tool or ""
     yield "Undone with", _json(contract.compensation)
-
-
-def _otherwise(rule: Invariant) -> str:
-    if rule.correct is None:
-        return "approved by a person" if rule.asks else "rejected"
-    return "step dropped" if rule.correct is DROP_STEP else "corrected"
 
 
 def approval_terms(terms: ApprovalTerms) -> Iterator[str]:

@@ -10,15 +10,12 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 from typer import Argument, Option
 
 from counterseal.cli.render import counted, fail, one_line, print_json
-
-if TYPE_CHECKING:
-    from counterseal.testing import TestCoordinator
 
 _GROUP = "amplifier.modules"
 _CHANNEL = "observability.events"
@@ -154,7 +151,9 @@ async def _check_tools(
             checks.extend(_tool_checks(name, tool))
             if execute:
                 checks.append(await _executed(name, tool))
-        checks.append(_observability(coordinator))
+        fits = bool(coordinator.channels.get(_CHANNEL))
+        message = "registers its events" if fits else f"registers no events for {_CHANNEL}"
+        checks.append(Check("observability", fits, message, "warning"))
     except Exception as error:  # noqa: BLE001 - the module's own code
         message = f"mount() raised {type(error).__name__}: {error}"
         checks.append(Check("mount_succeeds", passed=False, message=message))
@@ -212,12 +211,6 @@ async def _executed(name: str, tool: Any) -> Check:
     fits = all(hasattr(result, field) for field in ("success", "output", "error"))
     kind = type(result).__name__
     return Check(check, fits, f"{name} returned a {kind}; expected a ToolResult")
-
-
-def _observability(coordinator: TestCoordinator) -> Check:
-    fits = bool(coordinator.channels.get(_CHANNEL))
-    message = "registers its events" if fits else f"registers no events for {_CHANNEL}"
-    return Check("observability", fits, message, "warning")
 
 
 @contextmanager

@@ -312,13 +312,16 @@ def wrap_plain_tool(plain: PlainTool, *, effect: Effect | str | None = None) -> 
     Its own `effect`, `version`, `usage` and `not_done_errors` are used if set.
     """
     declared = effect or getattr(plain, "effect", None) or STRICTEST
+    schema, getter = getattr(plain, "input_schema", None), getattr(plain, "get_schema", None)
+    if schema is None and callable(getter):
+        schema = getter()
     contract = Contract.model_validate(
         {
             "effect": declared,
             "identity": {"name": plain.name, "version": getattr(plain, "version", "0.1.0")},
             "affordance": {
                 "model_description": plain.description,
-                "input_schema": _input_schema(plain),
+                "input_schema": closed_input(plain.name, schema),
                 "output_schema": getattr(plain, "output_schema", {"type": "object"}),
             },
             "usage": getattr(plain, "usage", plain.description),
@@ -335,13 +338,6 @@ def wrap_plain_tool(plain: PlainTool, *, effect: Effect | str | None = None) -> 
     execute.__qualname__ = f"{type(plain).__qualname__}.execute"
     execute.__module__ = type(plain).__module__
     return Tool(contract=contract, function=execute)
-
-
-def _input_schema(plain: PlainTool) -> dict[str, Any]:
-    schema, getter = getattr(plain, "input_schema", None), getattr(plain, "get_schema", None)
-    if schema is None and callable(getter):
-        schema = getter()
-    return closed_input(plain.name, schema)
 
 
 def closed_input(tool: str, schema: object) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from counterseal.contract.lint import examine
 from counterseal.contract.model import Contract
-from counterseal.documents import Document, read_document
+from counterseal.documents import Document, kind_of, read_document
 from counterseal.errors import ContractError, Problem, Severity
 
 
@@ -52,10 +52,9 @@ def load_contracts(*paths: str | Path) -> tuple[Contract, ...]:
 
 def _examine(file: Document, prefix: str, data: Any) -> LoadedContract:
     if not isinstance(data, Mapping):
-        names = {list: "a list", str: "a text", type(None): "empty"}
         problem = Problem(
             rule="file-unreadable",
-            message=f"a contract is a mapping, not {names.get(type(data), type(data).__name__)}",
+            message=f"a contract is a mapping, not {kind_of(data)}",
             fix="Begin with `identity:`, `effect:` and `affordance:`.",
             source=file.source(prefix),
         )

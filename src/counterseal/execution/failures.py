@@ -57,16 +57,9 @@ TABLE: Final[Mapping[str, Code]] = {
 """Codes by class name. The nearest class of an exception's bases decides."""
 
 SEVERITY: Final = (
-    Code.POLICY_VIOLATION,
-    Code.PERMISSION_DENIED,
-    Code.BUDGET_EXHAUSTED,
-    Code.UNKNOWN_ERROR,
-    Code.OBSERVATION_NORMALIZATION_FAIL,
-    Code.TIMEOUT,
-    Code.DEPENDENCY_UNAVAILABLE,
-    Code.STALE_STATE,
-    Code.SEMANTIC_INVALIDITY,
-    Code.RATE_LIMITED,
+    *(Code.POLICY_VIOLATION, Code.PERMISSION_DENIED, Code.BUDGET_EXHAUSTED, Code.UNKNOWN_ERROR),
+    *(Code.OBSERVATION_NORMALIZATION_FAIL, Code.TIMEOUT, Code.DEPENDENCY_UNAVAILABLE),
+    *(Code.STALE_STATE, Code.SEMANTIC_INVALIDITY, Code.RATE_LIMITED),
 )
 """The codes of the table, worst first: in an exception group, the worst one decides."""
 

@@ -177,15 +177,9 @@ class AnswerError(CountersealError):
 
 
 NOT_SENT: Final = (
-    "httpx.ConnectError",
-    "httpx.ConnectTimeout",
-    "httpx.PoolTimeout",
-    "httpx.UnsupportedProtocol",
-    "httpx.InvalidURL",
-    "counterseal.errors.EgressError",
-    UNSENT,
-    "counterseal.errors.SecretUnavailableError",
-    "counterseal.execution.http.UnsendableError",
+    *("httpx.ConnectError", "httpx.ConnectTimeout", "httpx.PoolTimeout"),
+    *("httpx.UnsupportedProtocol", "httpx.InvalidURL", "counterseal.errors.EgressError", UNSENT),
+    *("counterseal.errors.SecretUnavailableError", "counterseal.execution.http.UnsendableError"),
 )
 """Exceptions that are raised only before the first byte of a request is sent."""
 

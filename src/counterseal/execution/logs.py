@@ -25,19 +25,9 @@ _TOOL = "counterseal.tool"
 _PACKAGE: Final = Path(__file__).parents[1]
 # A filter sees only records of its own logger, so each logger is listed.
 _LOGGERS = (
-    "httpx",
-    "httpcore.connection",
-    "httpcore.http11",
-    "httpcore.http2",
-    "httpcore.proxy",
-    "httpcore.socks",
-    "httpx2",
-    "httpcore2.connection",
-    "httpcore2.http11",
-    "httpcore2.http2",
-    "mcp.client.streamable_http",
-    "counterseal",
-    _TOOL,
+    *("httpx", "httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy"),
+    *("httpcore.socks", "httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2"),
+    *("mcp.client.streamable_http", "counterseal", _TOOL),
 )
 _LONGEST_TRACE = 64 * 1024
 _OWN = "counterseal_mask"

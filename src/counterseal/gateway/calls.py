@@ -44,7 +44,7 @@ from counterseal.gateway.questions import (
     traceparent,
 )
 from counterseal.observation import Observation
-from counterseal.observation.render import fence
+from counterseal.observation.envelope import fence
 from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime

@@ -1,6 +1,6 @@
 """Observations: the answers to an agent's calls, validated, redacted, bounded and labelled."""
 
-from counterseal.observation.envelope import FieldError, ObservationEnvelope
+from counterseal.observation.envelope import FieldError, ObservationEnvelope, sentence_for
 from counterseal.observation.invisible import neutralise
 from counterseal.observation.observation import (
     NOT_VERIFIED,
@@ -13,7 +13,6 @@ from counterseal.observation.observation import (
 )
 from counterseal.observation.observe import Observed, Profile, observe, profile, refine
 from counterseal.observation.redact import Redaction, Redactor
-from counterseal.observation.render import sentence_for
 
 __all__ = [
     "NOT_VERIFIED",

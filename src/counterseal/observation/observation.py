@@ -17,11 +17,10 @@ from counterseal.canonical import steps, thaw
 from counterseal.codes import RESPONSES, Code, Path, Response
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
-from counterseal.observation.envelope import FieldError
+from counterseal.observation.envelope import FieldError, fence, sentence_for
 from counterseal.observation.invisible import neutralise
 from counterseal.observation.observe import Observed, Profile, refine, summarise
 from counterseal.observation.redact import Redaction
-from counterseal.observation.render import fence, sentence_for
 
 _LONGEST_LINE = 500
 _HINT = (

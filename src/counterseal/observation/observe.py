@@ -20,10 +20,9 @@ from counterseal.contract.model import Contract
 from counterseal.contract.outputs import Partial
 from counterseal.contract.schemas import Schema, Validator, resolve_local
 from counterseal.masking import NO_MASK, Mask
-from counterseal.observation.envelope import FieldError
+from counterseal.observation.envelope import FieldError, sentence_for
 from counterseal.observation.invisible import neutralise
 from counterseal.observation.redact import Redaction, Redactor
-from counterseal.observation.render import sentence_for
 
 # --- summaries of large outputs -------------------------------------------------------------------
 
@@ -121,13 +120,8 @@ SOURCE_MARK = "x-source-ref"
 """The annotation of an output property whose value names a source."""
 
 _OF_THE_PAYLOAD = frozenset(
-    {
-        Code.SYNTACTIC_PARSE_FAIL,
-        Code.STRUCTURAL_VIOLATION,
-        Code.TYPE_MISMATCH,
-        Code.OUT_OF_BOUNDS,
-        Code.SEMANTIC_INVALIDITY,
-    }
+    {Code.SYNTACTIC_PARSE_FAIL, Code.STRUCTURAL_VIOLATION, Code.TYPE_MISMATCH}
+    | {Code.OUT_OF_BOUNDS, Code.SEMANTIC_INVALIDITY}
 )
 """Codes that the same arguments would only repeat: a retry needs other arguments."""
 _EACH = "*"
@@ -259,7 +253,8 @@ def _sources(root: Schema, node: Any, place: Place, depth: int) -> Iterator[Plac
 def _empty(value: Any, place: Place, path: tuple[str | int, ...]) -> Iterator[str]:
     if not place:
         for at, reference in _each(value) if isinstance(value, list) else [((), value)]:
-            if not _names_source(reference):
+            named = reference.get("ref") if isinstance(reference, Mapping) else reference
+            if not isinstance(named, str) or not named.strip():
                 yield pointer(*path, *at)
         return
     step, rest = place[0], place[1:]
@@ -275,11 +270,6 @@ def _each(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
         yield from (((key,), item) for key, item in value.items())
     elif isinstance(value, list):
         yield from (((index,), item) for index, item in enumerate(value))
-
-
-def _names_source(value: Any) -> bool:
-    reference = value.get("ref") if isinstance(value, Mapping) else value
-    return isinstance(reference, str) and bool(reference.strip())
 
 
 _LONGEST_RAW = 16 * 1024 * 1024

@@ -56,13 +56,10 @@ _EVENTS: Final = {
     HeldStatus.REJECTED: EventType.APPROVAL_REJECTED,
     HeldStatus.EXPIRED: EventType.APPROVAL_EXPIRED,
 }
+_UNUSED: Final = "It was not used in time."
 _END: Final[Mapping[HeldStatus, tuple[HeldStatus, EventType, Mapping[str, str]]]] = {
     HeldStatus.WAITING: (HeldStatus.EXPIRED, EventType.APPROVAL_EXPIRED, {}),
-    HeldStatus.APPROVED: (
-        HeldStatus.VOID,
-        EventType.APPROVAL_VOID,
-        {"reason": "It was not used in time."},
-    ),
+    HeldStatus.APPROVED: (HeldStatus.VOID, EventType.APPROVAL_VOID, {"reason": _UNUSED}),
 }
 """Status, event and body with which a request ends when its time is over."""
 

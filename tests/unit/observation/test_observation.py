@@ -21,7 +21,7 @@ from counterseal.observation import (
     refusal,
     sentence_for,
 )
-from counterseal.observation.render import fence
+from counterseal.observation.envelope import fence
 
 PUBLISHED = compile_schema(model_schema(ObservationEnvelope, title="ObservationObject"))
 

@@ -29,7 +29,7 @@ from counterseal.canonical import json_default
 from counterseal.codes import Code
 from counterseal.gateway.calls import RunningCalls, awaits_approval
 from counterseal.observation import Observation
-from counterseal.observation.render import sentence_for
+from counterseal.observation.envelope import sentence_for
 from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime

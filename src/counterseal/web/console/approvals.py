@@ -214,23 +214,14 @@ async def _next_request(request: PageRequest, approval_id: str) -> ApprovalRow |
 _STYLE: Final = WHOLE._replace(quoted=False)
 """Values have a ground of their own on the page, so texts need no quotes."""
 _FACTS: Final = (
-    RowKey.ACTION,
-    RowKey.TARGET,
-    RowKey.AMOUNT,
-    RowKey.REVERSES,
-    RowKey.REVERSIBLE,
-    RowKey.IF_REJECTED,
+    *(RowKey.ACTION, RowKey.TARGET, RowKey.AMOUNT, RowKey.REVERSES, RowKey.REVERSIBLE),
+    *(RowKey.IF_REJECTED,),
 )
 _PEOPLE: Final = (RowKey.REQUESTER, RowKey.REASON, RowKey.APPROVERS, RowKey.DATA_CLASS)
 _IDS: Final = (RowKey.FINGERPRINT, RowKey.APPROVAL_ID, RowKey.TRACE_ID, RowKey.CONTRACT)
 _ELSEWHERE: Final = (
-    RowKey.CONSEQUENCE,
-    RowKey.ARGUMENTS,
-    RowKey.CONFIG,
-    RowKey.BEFORE,
-    RowKey.AFTER,
-    RowKey.VOTES,
-    RowKey.EXPIRES,
+    *(RowKey.CONSEQUENCE, RowKey.ARGUMENTS, RowKey.CONFIG, RowKey.BEFORE, RowKey.AFTER),
+    *(RowKey.VOTES, RowKey.EXPIRES),
 )
 """Rows of the outline that have a place of their own on the page."""
 

@@ -20,12 +20,8 @@ _BUCKETS: Final = {"15m": 15, "1h": 20, "6h": 24, "24h": 24, "7d": 28, "30d": 30
 """The number of columns for each window."""
 _DEFAULT_BUCKETS: Final = 24
 _CHARTED: Final = (
-    "schema_valid_call_rate",
-    "validation_failure_rate",
-    "unauthorized_proposal_rate",
-    "confirmation_required_rate",
-    "retry_success_rate",
-    "tool_cost_per_successful_action",
+    *("schema_valid_call_rate", "validation_failure_rate", "unauthorized_proposal_rate"),
+    *("confirmation_required_rate", "retry_success_rate", "tool_cost_per_successful_action"),
 )
 
 
