@@ -19,6 +19,9 @@ with contextlib.suppress(ImportError):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Thousands of tests are collected and none is thrown away: `pytest_collection_finish` enables it.
+gc.disable()
+
 # Folders of keys that a test makes must not be open to others, whatever the machine's default is.
 os.umask(0o022)
 
@@ -70,6 +73,7 @@ def pytest_collection_modifyitems(items, config):
 
 def pytest_collection_finish():
     """Exclude the collected tests from garbage collection: they live until the end."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -63,14 +63,23 @@ def quick() -> int:
 
 
 def _make(env: Path, extras: str, besides: list[str]) -> None:
-    """The environment anew. What pip has fetched before it takes from its cache."""
+    """The environment anew, with uv where it is installed: it takes a fifth of pip's time."""
+    uv = shutil.which("uv")
     with tempfile.TemporaryDirectory() as folder:
-        build = [sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT]
-        subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+        built = ["--wheel", "--out-dir" if uv else "--outdir", folder, ROOT]
+        if uv:
+            quiet = [uv, "build", "--quiet", "--python", sys.executable]
+            venv: list[str | Path] = [uv, "venv", "--quiet", "--clear", "--python", sys.executable]
+            install = [uv, "pip", "install", "--quiet", "--python", _python(env)]
+        else:
+            quiet = [sys.executable, "-m", "build"]
+            venv = [sys.executable, "-m", "venv", "--clear"]
+            install = [_python(env), "-m", "pip", "install", "-qq"]
+        setting = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
+        subprocess.run([*quiet, *built], check=True, stdout=subprocess.DEVNULL, env=setting)
         (wheel,) = Path(folder).glob("*.whl")
-        subprocess.run([sys.executable, "-m", "venv", "--clear", env], check=True)
-        install = [_python(env), "-m", "pip", "install", "-qq", f"{wheel}{extras}", *besides]
-        subprocess.run(install, check=True)
+        subprocess.run([*venv, env], check=True, env=setting)
+        subprocess.run([*install, f"{wheel}{extras}", *besides], check=True, env=setting)
 
 
 def _python(env: Path) -> Path:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 ADMIN = ("root", "acme")
 FEW = settings(
-    max_examples=6,
+    max_examples=3,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

@@ -1,4 +1,4 @@
-"""The API on another ASGI server: requests, problems and bodies are answered alike there."""
+"""The API on another ASGI server: requests and bodies are answered alike there."""
 
 import pytest
 
@@ -7,7 +7,6 @@ from tests.gateway.servers import HYPERCORN, running
 from . import served
 from .served import open_api
 from .test_requests import *  # noqa: F403 - the tests of that module, on another server
-from .test_submit import *  # noqa: F403 - as above
 from .test_wire import *  # noqa: F403 - as above
 from .test_wire import Wire
 
