@@ -152,12 +152,15 @@ def _import_everything() -> None:
             importlib.import_module(found.name)
     for name in _OTHERS:
         importlib.import_module(name)
-    # What is imported by the first command and the first expression.
+    # What is imported by the first command and the first expression; and the tree of commands.
+    import typer.main
     from typer.testing import CliRunner
 
     from counterseal.cli.app import app
     from counterseal.expressions import Expression
 
+    typer.main.get_command = cache(typer.main.get_command)
+    typer.main.get_command(app)
     CliRunner().invoke(app, ["explain", "SUCCESS"])
     Expression("true", names=())
 

@@ -14,8 +14,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import typer.main
 
 import counterseal
 from counterseal.cli import main
@@ -123,7 +127,9 @@ def project() -> Iterator[Path]:
 
 def outputs() -> dict[str, str]:
     """The golden files of the commands, one for each command or group of commands."""
-    with project() as folder:
+    # The tree of commands is made once, and not for every command anew.
+    once = patch("typer.main.get_command", cache(typer.main.get_command))
+    with once, project() as folder:
         shell = Shell(folder)
         declared(shell)
         called(shell)

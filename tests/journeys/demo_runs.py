@@ -7,17 +7,21 @@ with running(home) as demo: ...               # until it is stopped
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import queue
 import shutil
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.warm import PYTHON, programs, warm
 
@@ -88,6 +92,24 @@ def finished(home: Path, *options: str, **env: str) -> Finished:
         env=surroundings(**env),
     )
     return Finished(home, done.returncode, done.stdout, done.stderr)
+
+
+def shared_day(folders: pytest.TempPathFactory) -> Finished:
+    """Return a day on SQLite with --auto that came to its end; not to be changed, but copied.
+
+    With several workers, the first one that wants it runs it, and the others read what it did. The
+    programs that are named in its project are not those of one worker.
+    """
+    base = folders.getbasetemp()
+    folder = (base.parent if "popen-gw" in base.name else base) / "shared-day"
+    folder.mkdir(exist_ok=True)
+    told = folder / "told.json"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            done = finished(folder / "home", "--auto", **{PYTHON: sys.executable})
+            told.write_text(json.dumps([done.code, done.out, done.story]))
+    return Finished(folder / "home", *json.loads(told.read_text()))
 
 
 class Running:

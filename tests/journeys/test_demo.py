@@ -23,10 +23,12 @@ PLANTED = {
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def done(request):
-    options = ["--postgres"] if request.param == "postgres" else []
+def done(request, tmp_path_factory):
+    if request.param == "sqlite":
+        yield demo_runs.shared_day(tmp_path_factory)
+        return
     with demo_runs.new_home() as home:
-        yield demo_runs.finished(home, "--auto", *options)
+        yield demo_runs.finished(home, "--auto", "--postgres")
 
 
 def test_it_ends_well_and_says_that_everything_held(done):

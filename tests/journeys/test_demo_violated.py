@@ -8,16 +8,16 @@ import shutil
 
 import pytest
 
-from tests.journeys.demo_runs import finished, mails, notices, write
+from tests.journeys.demo_runs import finished, mails, notices, shared_day, write
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def day(tmp_path_factory):
-    home = tmp_path_factory.mktemp("demo") / "home"
-    assert finished(home, "--auto").code == 0
-    return home
+    done = shared_day(tmp_path_factory)
+    assert done.code == 0
+    return done.home
 
 
 def put_mail(home, **changes):
