@@ -36,6 +36,7 @@ _SETTINGS = {
     "max_connections": "200",
     "log_min_messages": "warning",
     "max_wal_size": "2GB",
+    "fsync": "off",  # tests kill processes, and never the machine
     "recovery_init_sync_method": "syncfs",  # after a crash, not every file by itself
 }
 
