@@ -493,7 +493,7 @@ contracts = st.fixed_dictionaries(
 
 @pytest.mark.slow
 @given(contracts, contracts)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_contracts_without_a_difference_are_those_of_equal_hash(old, new):
     changes = diff(old, new)
     assert (changes == ()) is (old.hash == new.hash)
@@ -503,7 +503,7 @@ def test_contracts_without_a_difference_are_those_of_equal_hash(old, new):
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_change_of_any_field_is_seen_at_that_field(data):
     fields = {
         "identity.owner": st.text(max_size=5),

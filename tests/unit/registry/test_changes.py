@@ -203,7 +203,7 @@ def shape(registry):
 
 @pytest.mark.slow
 @given(st.lists(changes, max_size=8), st.lists(st.integers(0, 8), min_size=3, max_size=3))
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_it_does_not_matter_when_a_worker_registers_its_tools(stored, moments):
     first, between = new_registry(), new_registry()
     for how in DECLARED:

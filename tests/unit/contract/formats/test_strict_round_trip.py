@@ -278,7 +278,7 @@ def takes(schema, value):
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=70, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_every_valid_call_survives_the_way_to_strict_mode_and_back(data):
     made = data.draw(contracts())
@@ -295,7 +295,7 @@ def test_every_valid_call_survives_the_way_to_strict_mode_and_back(data):
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(contracts())
 def test_a_schema_is_converted_the_same_way_each_time(made):
     first, second = convert(freeze(made.schema)), convert(freeze(made.schema))
@@ -311,7 +311,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(contracts(), st.dictionaries(NAMES, JSON, max_size=4))
 def test_a_call_that_fits_no_schema_is_passed_on_without_an_error(made, call):
     conversion = convert(freeze(made.schema))

@@ -612,7 +612,7 @@ def undeclared(root, schemas, value):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(schema=SCHEMAS, values=st.lists(VALUES, min_size=1, max_size=8))
 def test_fitting_loosens_nothing_and_takes_away_only_what_no_schema_declares(schema, values):
     made = fit_input(copy.deepcopy(schema))
