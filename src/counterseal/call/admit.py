@@ -191,6 +191,7 @@ async def _refused(call: Call, admission: Admission, services: CallServices) -> 
     if admission.refused is AdmissionRefusal.DUPLICATE and admission.entry is not None:
         if call.ctx.memory is None:
             return await recall(call, services, always=True) or DECIDE_AGAIN
+        call.learn(memory=call.ctx.memory._replace(entry=admission.entry))
         end = repeated(call, admission.entry)
         if isinstance(end, Observation):
             return await answer_repeat(call, admission.entry, end, services)

@@ -443,6 +443,12 @@ class Leases:
                 self.let_go(entry)
 
 
+class ErrorReport(Protocol):
+    """Takes errors that callers are not shown."""
+
+    def report(self, call_id: str, where: str, error: BaseException | str) -> None: ...
+
+
 class CallServices(Protocol):
     """What the steps of a call use of the runtime. `Runtime` is its implementation.
 

@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
 from counterseal.approvals.terms import Terms
-from counterseal.call.call import Call, CallServices, End, Preview
+from counterseal.call.call import Call, CallServices, End, ErrorReport, Preview
 from counterseal.call.hold import hold
 from counterseal.call.recall import identify, read_memory, recall
 from counterseal.codes import Code
@@ -130,9 +130,14 @@ def _resolve(call: Call, run: RunRecord) -> RegistryRecord | Refusal:
 # --- running gates --------------------------------------------------------------------------------
 
 
-def run_gates(call: Call, gates: Iterable[Gate], services: CallServices) -> Decision | None:
-    """Run gates that do not wait, in turn. Returns the first denial."""
+def run_gates(
+    call: Call, gates: Iterable[Gate | AsyncGate | TimedDecision], services: ErrorReport
+) -> Decision | None:
+    """Let gates decide in turn. Returns the first denial. What *state* needs is probed before."""
     for gate in gates:
+        if isinstance(gate, TimedDecision):
+            call.decisions.append(gate)
+            continue
         denied = _run_gate(call, gate, perf_counter_ns(), services)
         if denied is not None:
             return denied
@@ -166,7 +171,7 @@ async def _probe(call: Call, gate: AsyncGate, services: CallServices) -> Decisio
 
 
 def _run_gate(
-    call: Call, gate: Gate | AsyncGate, began: int, services: CallServices
+    call: Call, gate: Gate | AsyncGate, began: int, services: ErrorReport
 ) -> Decision | None:
     """Run one gate; note what it decided and learned. Returns a denial, which ends the call."""
     result: Any
@@ -194,7 +199,7 @@ def _run_gate(
     return None
 
 
-def _broken(call: Call, gate: str, error: Exception, services: CallServices) -> Decision:
+def _broken(call: Call, gate: str, error: Exception, services: ErrorReport) -> Decision:
     services.report(call.call_id, f"gate {gate}", error)
     code = Code.POLICY_VIOLATION if gate == "policy" else Code.UNKNOWN_ERROR
     reason = "The call could not be judged, so it is refused."
@@ -225,9 +230,9 @@ async def decide(call: Call, services: CallServices) -> End | None:
         call.trace_id, call.caller = held.trace_id, None  # go on under the held call's trace
     if denied is not None or call.approval_requirement is None:
         return denied
-    overdrawn = _overdrawn(call)
-    if overdrawn is not None:
-        return await decide_over_budget(call, *overdrawn, services)
+    beyond = overdrawn(call)
+    if beyond is not None:
+        return await decide_over_budget(call, *beyond, services)
     return await hold(call, call.approval_requirement, services)
 
 
@@ -237,13 +242,18 @@ async def decide_over_budget(
     """Decide anew on a call that exceeds a budget, with approval of that required."""
     if call.key is not None and not call.counters_recalled:
         await read_memory(call, services)  # approvers are asked about all budgets at once
-    call.budget_requirements += (_budget_requirement(charge, spent),)
-    call.learn(over_budget=(*call.ctx.over_budget, charge.budget))
-    call.forget_decisions()
+    ask_beyond(call, charge, spent)
     return await decide(call, services)
 
 
-def _overdrawn(call: Call) -> tuple[Charge, int] | None:
+def ask_beyond(call: Call, charge: Charge, spent: int) -> None:
+    """Require approval of one call beyond a budget, and take back the gates' decisions."""
+    call.budget_requirements += (_budget_requirement(charge, spent),)
+    call.learn(over_budget=(*call.ctx.over_budget, charge.budget))
+    call.forget_decisions()
+
+
+def overdrawn(call: Call) -> tuple[Charge, int] | None:
     """Return the first budget that the call would exceed, and how much of it is spent."""
     memory, known = call.ctx.memory, call.ctx.over_budget
     if memory is None:
@@ -309,8 +319,8 @@ async def preview(
             call.learn(memory=planned.added_to(memory))
     if end is None:
         end = await _run_gates_after_recall(call, services) or call.approval_requirement
-        overdrawn = _overdrawn(call)
-        if end is None and overdrawn is not None:
-            call.approval_requirement = end = _budget_requirement(*overdrawn)
+        beyond = overdrawn(call)
+        if end is None and beyond is not None:
+            call.approval_requirement = end = _budget_requirement(*beyond)
     last = end or call.decisions[-1].decision
     return Preview.of(call, last.verdict, last.code, last.reason)

@@ -70,11 +70,9 @@ async def hold(
     if call.key is None:
         reason = "The call has no key, so it can't be held for approval."
         return deny("approval", Code.UNKNOWN_ERROR, reason)
-    demand = demand_of(ctx)
-    if demand.pattern is Pattern.USER_CONSENT and ctx.principal.user is None:
-        reason = "The user would have to consent, and this call is made on behalf of no user."
-        code, action = Code.CONFIRMATION_MISSING, "replan"
-        return deny("approval", code, reason, rule=requirement.rule, next_action=action)
+    refused, demand = without_consent(ctx, requirement), demand_of(ctx)
+    if refused is not None:
+        return refused
     if not can_be_kept(ctx.proposal.configurable):
         demand = replace(demand, then=Then.RESUBMIT)  # only the caller can give its config again
     after = await _preview(call, services)
@@ -95,6 +93,15 @@ async def hold(
         return DECIDE_AGAIN  # approved this very moment: every gate must see it
     over = ended(held, requirement, ctx.now)
     return over or refused_observation(call, requirement, approval_id=held.approval_id)
+
+
+def without_consent(ctx: GateContext, requirement: Decision) -> Decision | None:
+    """Return the denial of a call that its user would have to approve, and that has no user."""
+    if ctx.principal.user is not None or demand_of(ctx).pattern is not Pattern.USER_CONSENT:
+        return None
+    reason = "The user would have to consent, and this call is made on behalf of no user."
+    code, action = Code.CONFIRMATION_MISSING, "replan"
+    return deny("approval", code, reason, rule=requirement.rule, next_action=action)
 
 
 async def _supersede(call: Call, request: Held, services: CallServices) -> None:

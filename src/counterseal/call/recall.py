@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from time import monotonic
 from typing import Any, Final
@@ -94,6 +95,20 @@ async def wait_for_other_call(
 
 def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
     """Return the answer to another request under the same key; None if it may be executed."""
+    answer = answer_from(call, entry)
+    if not isinstance(answer, Mapping):
+        return answer
+    # The outcome is that of the first call, the trace that of this one.
+    kept = from_stored(answer, idempotency_hit=True, trace_id=call.trace_id)
+    records = (decision.record() for decision in kept.decisions)
+    return kept._replace(decisions=tuple(map(TimedDecision.from_record, records)))
+
+
+def answer_from(call: Call, entry: Entry) -> Decision | Mapping[str, Any] | None:
+    """Return the stored observation that answers a request, or why it is refused.
+
+    None if it may be executed.
+    """
     answer = ledger.duplicate(entry, call.request_hash)
     if answer is Answer.EXECUTE:
         return None
@@ -104,10 +119,7 @@ def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
         reason = "This call was made before. To mean it again, give an operation_id or a key."
         return deny("ledger", Code.SEMANTIC_INVALIDITY, reason, rule="repeat-unnamed")
     if answer is Answer.REPEAT and entry.observation is not None:
-        # The outcome is that of the first call, the trace that of this one.
-        kept = from_stored(entry.observation, idempotency_hit=True, trace_id=call.trace_id)
-        records = (decision.record() for decision in kept.decisions)
-        return kept._replace(decisions=tuple(map(TimedDecision.from_record, records)))
+        return entry.observation
     code = Code.IDEMPOTENCY_CONFLICT
     if answer is Answer.EXPIRED:
         reason = "The answer to this key is no longer kept."

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from counterseal.approvals.terms import Terms
 from counterseal.canonical import FrozenDict, thaw
@@ -119,6 +119,15 @@ class TimedDecision(NamedTuple):
         return cls(decision, round(record["microseconds"] * 1000))
 
 
+class Authority(Protocol):
+    """The questions that gates ask the registry."""
+
+    def authorize(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal: ...
+    def catalogue(
+        self, principal: Principal, run_id: str, pins: Mapping[str, str] | None = None
+    ) -> tuple[RegistryRecord, ...]: ...
+
+
 class Probed(NamedTuple):
     """The answer of a contract's probe: its target, None if that does not exist."""
 
@@ -164,6 +173,8 @@ class GateContext:
     """Keys of run state that the decision depends on, with their versions."""
     refusal: Refusal | None = None
     """Why the registry resolved no record."""
+    recorded: Authority | None = None
+    """Answers in the registry's place, where a recorded proposal is decided again."""
     record: RegistryRecord | None = None
     compiled: CompiledContract | None = None
     grant: Grant | None = None
@@ -227,10 +238,15 @@ class GateContext:
         object.__setattr__(copy, "__dict__", {**vars(self), **changes})
         return copy
 
+    @property
+    def authority(self) -> Authority:
+        """Says under which grant a principal may use a record."""
+        return self.recorded or self.registry
+
     def usable_tools(self) -> list[str]:
         """Return the names of the tools that this principal may use in this run."""
         allowed = self.run.allowed_tools
-        records = self.registry.catalogue(self.principal, self.run.run_id, self.run.pins)
+        records = self.authority.catalogue(self.principal, self.run.run_id, self.run.pins)
         return [record.name for record in records if allowed is None or record.name in allowed]
 
 

@@ -25,7 +25,7 @@ def check(ctx: GateContext) -> Decision | Learned:
     allowed = ctx.run.allowed_tools
     if allowed is not None and ctx.record.name not in allowed:
         return _denied("This run's objective does not cover the tool.", "run-objective")
-    grant = ctx.registry.authorize(ctx.record, ctx.principal)
+    grant = ctx.authority.authorize(ctx.record, ctx.principal)
     if isinstance(grant, Refusal):
         return _refused(grant)
     if ctx.principal.parents:
@@ -55,7 +55,7 @@ def _tightest(ctx: GateContext, record: RegistryRecord, own: Grant) -> Grant | D
     grants = [own]
     for parent in ctx.principal.parents:
         principal = replace(ctx.principal, agent=parent, parents=())
-        grant = ctx.registry.authorize(record, principal)
+        grant = ctx.authority.authorize(record, principal)
         if isinstance(grant, Refusal):
             return _denied("The agent that delegated this may not use the tool.", "parent")
         grants.append(grant)

@@ -109,6 +109,7 @@ def newest_for(run_id: str, live: Iterable[RegistryRecord]) -> RegistryRecord | 
 # --- grants by agent and tool ---------------------------------------------------------------------
 
 _REASONS = list(Reason)
+_REVERSALS = 20
 
 
 def weigh(
@@ -123,6 +124,25 @@ def weigh(
         if closest is None or _REASONS.index(refusal.reason) > _REASONS.index(closest.reason):
             closest = refusal  # reasons are in the order of the checks
     return closest or _no_grant(record, principal)
+
+
+def authorized(
+    record: RegistryRecord, principal: Principal, grants: Iterable[Grant], now: datetime
+) -> Grant | Refusal:
+    """Return the grant under which a principal may use a record, of those that cover it."""
+    if not record.allows_tenant(principal.tenant):
+        return _unknown(record.name, Reason.OTHER_TENANT)
+    if isinstance(principal, System):
+        # It reverses one call, in its own run. The key ensures that this happens once; the
+        # budget limits the attempts.
+        return Grant(agent=principal.agent, tool=record.name, max_calls_per_run=_REVERSALS)
+    if not record.exposed:
+        return Refusal(Reason.NOT_EXPOSED, f"{record.name} is not available to agents.")
+    roles = record.allowed_agent_roles
+    if roles and roles.isdisjoint(principal.roles):
+        text = f"{record.name} needs a role that this agent does not have."
+        return Refusal(Reason.ROLE, text)
+    return weigh(grants, record, principal, now)
 
 
 def _weigh_one(
@@ -228,7 +248,6 @@ class GrantIndex:
 
 # --- the questions of a call ----------------------------------------------------------------------
 
-_REVERSALS = 20
 _ELSEWHERE = (Reason.NO_GRANT, Reason.OTHER_TENANT, Reason.UNKNOWN)
 """Why a grant does not concern a principal: it is for another tenant, or for no registered tool."""
 
@@ -306,20 +325,8 @@ class VersionSelector:
         return grant
 
     def _weigh(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:
-        if not record.allows_tenant(principal.tenant):
-            return _unknown(record.name, Reason.OTHER_TENANT)
-        if isinstance(principal, System):
-            # It reverses one call, in its own run. The key ensures that this happens once; the
-            # budget limits the attempts.
-            return Grant(agent=principal.agent, tool=record.name, max_calls_per_run=_REVERSALS)
-        if not record.exposed:
-            return Refusal(Reason.NOT_EXPOSED, f"{record.name} is not available to agents.")
-        roles = record.allowed_agent_roles
-        if roles and roles.isdisjoint(principal.roles):
-            text = f"{record.name} needs a role that this agent does not have."
-            return Refusal(Reason.ROLE, text)
         grants = self._grant_index.covering(principal.agent, record)
-        return weigh(grants, record, principal, self._now())
+        return authorized(record, principal, grants, self._now())
 
     def catalogue(
         self, principal: Principal, run_id: str, pins: Mapping[str, str] | None = None

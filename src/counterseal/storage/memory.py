@@ -549,6 +549,10 @@ class MemoryBackend:
         kept = self.vault.get((tenant, pointer))
         return None if kept is None else kept[1]
 
+    async def fetch_all(self, tenant: str, pointers: Sequence[str]) -> Mapping[str, bytes]:
+        kept = {pointer: self.vault.get((tenant, pointer)) for pointer in pointers}
+        return {pointer: value[1] for pointer, value in kept.items() if value is not None}
+
     async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         log = self._log_of(tenant)
         begin, end = searched_places(search, newest_first=search.newest_first)

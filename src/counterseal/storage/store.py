@@ -470,6 +470,11 @@ class Store:
         await self._flush()
         return await self._queries.fetch(tenant, pointer)
 
+    async def fetch_all(self, tenant: str, pointers: Sequence[str]) -> Mapping[str, bytes]:
+        """Return what pointers lead to; those that lead nowhere are left out."""
+        await self._flush()
+        return await self._queries.fetch_all(tenant, pointers)
+
     async def events(
         self, tenant: str, *, call_id: str | None = None, run_id: str | None = None
     ) -> Sequence[tuple[str, Event]]:

@@ -241,6 +241,10 @@ class PostgresQueries(SqlReads):
 
     # --- the record -------------------------------------------------------------------------------
 
+    async def fetch_all(self, tenant: str, pointers: Sequence[str]) -> Mapping[str, bytes]:
+        rows = await self._rows(_Q["fetch_all"], tenant, pointers)
+        return dict(map(tuple, rows))
+
     async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         place = (None, None) if search.after is None else place_of(search.after)
         query = _Q["search_back"] if search.newest_first else _Q["search"]

@@ -31,7 +31,7 @@ from counterseal.ledger.requests import (
     searched_places,
     stored_entry,
 )
-from counterseal.ledger.rows import current_entry
+from counterseal.ledger.rows import current_entry, json_text
 from counterseal.storage.encoding import (
     DbRow,
     SqlReads,
@@ -201,6 +201,12 @@ class SqliteQueries(SqlReads):
         return sorted_concerns(await self.read(read), limit)
 
     # --- the record -------------------------------------------------------------------------------
+
+    async def fetch_all(self, tenant: str, pointers: Sequence[str]) -> Mapping[str, bytes]:
+        query, given = _Q["fetch_all"], json_text(pointers)
+        return dict(
+            await self._read_aside(lambda db: db.execute(query, (given, tenant)).fetchall())
+        )
 
     async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         by_index = any(name in _EVENT_INDEXES for name in searched_columns(search))

@@ -419,6 +419,9 @@ ORDER BY since, tenant, kind, key LIMIT $2;
 -- name: fetch
 SELECT raw FROM vault WHERE tenant = $1 AND pointer = $2;
 
+-- name: fetch_all
+SELECT pointer, raw FROM vault WHERE tenant = $1 AND pointer = ANY($2::text[]);
+
 -- --- work ----------------------------------------------------------------------------------------
 
 -- name: claim_orphans

@@ -415,6 +415,10 @@ DELETE FROM vault WHERE tenant = ? AND pointer = ?;
 -- name: fetch
 SELECT raw FROM vault WHERE tenant = ? AND pointer = ?;
 
+-- name: fetch_all
+SELECT v.pointer, v.raw FROM json_each(?) AS w
+JOIN vault AS v ON v.tenant = ? AND v.pointer = w.value;
+
 -- name: expire_kept
 -- Deletes values whose own time is over.
 DELETE FROM vault WHERE rowid IN (

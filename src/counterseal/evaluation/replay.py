@@ -1,0 +1,588 @@
+"""Replay: decides recorded proposals again, with the real gates. Nothing is executed.
+
+A proposal is decided from its capture alone: the contract by its hash, the principal, the grant,
+what the ledger knew, what the probe answered, the run's state and the clock of that time. With the
+same contract and policy the decision is the same, or there is a defect. With others, `Rules` say
+what would have been decided (`what_if`). What a decision needs and the record does not have makes
+it impossible to judge: it is never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, NoReturn
+
+from pydantic_core import from_json, to_json
+
+from counterseal.call.call import Call
+from counterseal.call.capture import Capture
+from counterseal.call.decide import ask_beyond, overdrawn, run_gates
+from counterseal.call.hold import without_consent
+from counterseal.call.recall import answer_from
+from counterseal.contract.model import Contract
+from counterseal.errors import CountersealError
+from counterseal.evaluation.recording import Outcome, RecordedCall
+from counterseal.execution.executor import Executor
+from counterseal.execution.probes import Probe
+from counterseal.gates import BEFORE_RECALL, budget, compile_record
+from counterseal.gates.base import (
+    EMPTY,
+    AsyncGate,
+    CompiledContract,
+    Decision,
+    GateContext,
+    Probed,
+    Verdict,
+)
+from counterseal.ledger.entry import Entry, EntryStatus, Phase
+from counterseal.ledger.records import Budgets, Held, HeldStatus, RunRecord
+from counterseal.ledger.requests import Charge, Memory
+from counterseal.policy import Policy
+from counterseal.proposal import Principal, Proposal, System
+from counterseal.registry import Grant, Reason, Refusal, Registry, RegistryRecord
+from counterseal.registry.records import parse_version
+from counterseal.registry.selection import authorized
+
+_RESOLVED: Final = frozenset(list(Reason)[: list(Reason).index(Reason.NOT_EXPOSED)])
+"""Why the registry has no record for a call: no contract changes that."""
+_DESTINATION: Final = "the destination was asked what became of an earlier call"
+_WORLD: Final = {
+    "outcome-unknown": _DESTINATION,
+    "reversal-unknown": _DESTINATION,
+    "store-failed": "the store could not be used",
+}
+"""Refusals by the ledger that no capture can show again, by rule."""
+_REGISTRY: Final = Registry()
+_EXECUTOR: Final = Executor()
+_CACHED: Final = 16_384
+
+
+class NotRecordedError(CountersealError):
+    """A decision needs something that the record does not have; the message says what."""
+
+
+class Judged(NamedTuple):
+    """A recorded call, decided again."""
+
+    call: RecordedCall
+    now: Outcome | None
+    """None if it could not be judged."""
+    why: str = ""
+    """Why not."""
+    differs: tuple[str, str, str] | None = None
+    """The first gate that decided otherwise than recorded, what it did then, and now."""
+    unchecked: bool = False
+    """True if a budget allows it only as far as is known: its counters were not read then."""
+    effective: GateContext | None = None
+    """The context after the gates, for those that follow what the call leaves behind."""
+
+
+class Rules:
+    """The contracts and the policy that decide. Contracts are found by hash, or by name.
+
+    `contracts` are those that were in force, in any number of versions. `instead` are others, each
+    of which decides about all calls of its tool. A `same` policy decides only the calls that it
+    has decided before.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        contracts: Iterable[Contract],
+        instead: Iterable[Contract] = (),
+        *,
+        same: bool = True,
+    ) -> None:
+        self.policy = policy
+        self.same = same
+        self._by_hash = {contract.hash: contract for contract in contracts}
+        newest: dict[str, Contract] = {}
+        for contract in instead:
+            known = newest.get(contract.name)
+            if known is None or _version(known) < _version(contract):
+                newest[contract.name] = contract
+        self._instead = newest
+        self._compiled: dict[Any, tuple[RegistryRecord, CompiledContract]] = {}
+
+    def recorded(self, capture: Capture) -> tuple[RegistryRecord, CompiledContract] | None:
+        """Return the contract that a call was decided under; None if it is not known here."""
+        contract = self._by_hash.get(capture.contract_hash or "")
+        return None if contract is None else self._record(contract, capture)
+
+    def deciding(self, capture: Capture) -> tuple[RegistryRecord, CompiledContract] | None:
+        """Return the contract that decides now; None if neither it nor the recorded one is here."""
+        contract = self._instead.get(str(capture.proposal["tool"]))
+        return self.recorded(capture) if contract is None else self._record(contract, capture)
+
+    def _record(
+        self, contract: Contract, capture: Capture
+    ) -> tuple[RegistryRecord, CompiledContract]:
+        settings = capture.authority[2]
+        key = (contract.hash, to_json(settings) if settings else b"")
+        known = self._compiled.get(key)
+        if known is None:
+            if settings.get("risk_accepted") and contract.hash != capture.contract_hash:
+                settings = {**settings, "risk_accepted": False}  # accepted for another contract
+            record = RegistryRecord(contract=contract, **settings)
+            known = self._compiled[key] = record, compile_record(record, self.policy, _EXECUTOR)
+        return known
+
+
+def _version(contract: Contract) -> Any:
+    return parse_version(contract.version)
+
+
+def judge(call: RecordedCall, rules: Rules, memory: Memory | None = None) -> Judged:
+    """Decide a recorded call again. `memory` stands in for the counters that were recorded."""
+    capture = call.capture
+    if call.lacks or capture is None:
+        return Judged(call, None, call.lacks)
+    why = _unjudgeable(call)
+    if not why and rules.same and capture.policy_version not in (None, rules.policy.version):
+        why = "it was decided under another policy"
+    if why:
+        return Judged(call, None, why)
+    try:
+        return _Judgement(call, capture, rules, memory).result()
+    except NotRecordedError as error:
+        return Judged(call, None, str(error))
+
+
+def _unjudgeable(call: RecordedCall) -> str:
+    outcome, body = call.outcome, call.event.body
+    if outcome.gate == "ledger" and outcome.verdict == "deny":
+        if outcome.rule in _WORLD:
+            return _WORLD[outcome.rule]
+        if outcome.code == "DEPENDENCY_UNAVAILABLE":
+            return "what it depended on kept changing"
+    if body.get("status") == "CANCELLED" and "began" in body:
+        return "the caller was gone before it was decided"
+    if outcome.rule == "gate-error":
+        return "a gate failed"
+    if outcome.gate == "approval" and str(outcome.rule).startswith("token-"):
+        return "the proof of an approval is not part of the record"
+    if outcome.gate == "approval" and outcome.code == "UNKNOWN_ERROR":
+        return "the call could not be held"
+    if "reconciled" in call.event.type:
+        return _DESTINATION
+    return ""
+
+
+class _Judgement:
+    """One recorded call while it is decided again."""
+
+    def __init__(
+        self, call: RecordedCall, capture: Capture, rules: Rules, memory: Memory | None
+    ) -> None:
+        self.recorded = call
+        self.capture = capture
+        self.rules = rules
+        self.known = capture.memory or {}
+        self.error: BaseException | str | None = None
+        self.unchecked = False
+        self.memory = memory
+        self.counted = memory is not None or "run_counters" in self.known
+        """Whether the counters of budgets are known."""
+        self.call = Call(
+            ctx=self._context(), started_ns=0, trace_id="", epoch=0, policy_version=None
+        )
+
+    def report(self, _call_id: str, _where: str, error: BaseException | str) -> None:
+        """Keep the error of a gate."""
+        self.error = error
+
+    def result(self) -> Judged:
+        """Return the decision, and where it differs from the recorded one."""
+        end = self._decide()
+        if isinstance(self.error, NotRecordedError):
+            raise self.error
+        outcome = _outcome(end)
+        differs = _difference(self.recorded, outcome, self.call)
+        ctx = self.call.ctx
+        return Judged(self.recorded, outcome, "", differs, self.unchecked, ctx)
+
+    # --- the way of the call, without what waits --------------------------------------------------
+
+    def _decide(self) -> Decision | Outcome | None:
+        """Return a refusal, a requirement of approval, or None if the call may be executed."""
+        call, known = self.call, self.known
+        refused = run_gates(call, BEFORE_RECALL, self)
+        tokens = self._beyond_tokens()
+        if tokens is not None or refused is not None:
+            return tokens or refused
+        answer = self._answer()
+        if answer is not None:
+            return answer
+        if call.ctx.resolved.reads_run and not self.counted:
+            raise NotRecordedError("the counters that a policy rule reads are not recorded")
+        call.first_decision = len(call.decisions)
+        while True:
+            denied = self._run_gates()
+            if denied is not None:
+                return denied
+            beyond = overdrawn(call) if call.approval_requirement else self._over_budget()
+            if beyond is None:
+                break
+            charge, spent = beyond
+            if not budget.can_ask(call.ctx, charge):
+                return call.overrule(budget.exhausted(charge, spent))
+            ask_beyond(call, charge, spent)
+        requirement = call.approval_requirement
+        if requirement is not None:
+            return without_consent(call.ctx, requirement) or requirement
+        if "wait" in known:
+            self._same_rates()
+            return call.overrule(budget.rate_limited(known["wait"]))
+        return None
+
+    def _run_gates(self) -> Decision | None:
+        """Run the gates after recall. Returns the first denial."""
+        for gate in self.call.ctx.resolved.gates:
+            if isinstance(gate, AsyncGate) and self.call.ctx.probed is None:
+                raise NotRecordedError("the target was not probed then")
+            denied = run_gates(self.call, (gate,), self)
+            if denied is not None:
+                return denied
+        return None
+
+    def _answer(self) -> Decision | Outcome | None:
+        """Return what the ledger answers to a key that was used before."""
+        memory = self.call.ctx.memory
+        if memory is None or memory.entry is None or self.call.ctx.takes_over:
+            return None
+        answer = answer_from(self.call, memory.entry)
+        if isinstance(answer, Mapping):
+            return Outcome("repeat", "ledger")
+        if answer is None and self.call.takes_over is not None:
+            raise NotRecordedError(_DESTINATION)
+        if answer is not None:
+            self.call.add_decision(answer)
+        return answer
+
+    def _beyond_tokens(self) -> Decision | None:
+        charge = self.known.get("charge")
+        if charge is None or charge["budget"] != "run.tokens":
+            return None
+        limit, tokens = self.call.ctx.run.budgets.tokens, self.call.ctx.proposal.tokens
+        if limit is None or tokens is None or charge["spent"] + tokens <= limit:
+            return None
+        denied = budget.exhausted(
+            Charge("run.tokens", "tokens", tokens, limit, True), charge["spent"]
+        )
+        self.call.add_decision(denied)
+        return denied
+
+    def _over_budget(self) -> tuple[Charge, int] | None:
+        """Return the first budget that the call exceeds, as its admission found out."""
+        ctx, refused = self.call.ctx, self.known.get("charge")
+        memory = ctx.memory if self.counted else None
+        before: Mapping[str, Charge] | None = None
+        for charge in ctx.charges:
+            if charge.budget in ctx.over_budget:
+                continue
+            if refused is not None and charge.budget == refused["budget"]:
+                if charge.exceeds(refused["spent"]):
+                    return charge, refused["spent"]
+            elif memory is None and charge.budget in self.known.get("over_budget", ()):
+                return charge, int(charge.limit)
+            elif memory is not None:
+                counters = memory.run_counters if charge.of_run else memory.tenant_counters
+                spent = counters.get(charge.counter, 0)
+                if charge.exceeds(spent):
+                    return charge, spent
+            else:
+                before = self._charges_then() if before is None else before
+                earlier = before.get(charge.counter)
+                if (
+                    earlier is None
+                    or charge.limit < earlier.limit
+                    or charge.amount > earlier.amount
+                ):
+                    self.unchecked = True
+        return None
+
+    def _charges_then(self) -> Mapping[str, Charge]:
+        """Return the charges that the admission of the call allowed; none if it was refused."""
+        then = self.rules.recorded(self.capture)
+        if self.recorded.outcome.verdict != "allow" or then is None:
+            return {}
+        record, compiled = then
+        result = budget.check(self.call.ctx.replace(record=record, compiled=compiled, memory=None))
+        facts = getattr(result, "facts", {})
+        return {charge.counter: charge for charge in facts.get("charges", ())}
+
+    def _same_rates(self) -> None:
+        """Raise NotRecordedError if another rate applies than the one that was exceeded."""
+        then, now = self.rules.recorded(self.capture), self.rules.deciding(self.capture)
+        if then is None or now is None or _rates(then) != _rates(now):
+            raise NotRecordedError("the arrivals that its rate counted are not recorded")
+
+    # --- the context of that time -----------------------------------------------------------------
+
+    def _context(self) -> GateContext:
+        capture, found = self.capture, None
+        reason = capture.authority[1] if capture.authority else None
+        if reason is not None and Reason(reason) in _RESOLVED:
+            refusal = Refusal(Reason(reason), "")
+        else:
+            refusal, found = None, self.rules.deciding(capture)
+            if found is None and (capture.contract_hash is not None or reason is None):
+                _missing_contract(capture)
+        principal, known = _principal(_key(capture.principal)), self.known
+        run = _run(capture, None if found is None else found[0])
+        budgets = capture.tenant[1] if capture.tenant else None
+        return GateContext(
+            proposal=_proposal(capture),
+            principal=principal,
+            call_id=self.recorded.call_id,
+            now=capture.now,
+            registry=_REGISTRY,
+            executor=_EXECUTOR,
+            run=run,
+            tenant=capture.tenant[0] if capture.tenant else EMPTY,
+            limits=None if budgets is None else _budgets(to_json(budgets)),
+            refusal=refusal,
+            recorded=RecordedAuthority(self.recorded, self.rules),
+            record=None if found is None else found[0],
+            compiled=None if found is None else found[1],
+            memory=self._memory(),
+            probed=_probed(capture),
+            takes_over="takes_over" in known,
+        )
+
+    def _memory(self) -> Memory | None:
+        known, given = self.known, self.memory
+        entry = _entry(known.get("entry"), self.recorded)
+        held = self._held()
+        if given is not None:
+            return given._replace(entry=given.entry and entry, held=given.held and held)
+        if "entry" not in known and "run_counters" not in known:
+            return None
+        counters = (known.get(name, EMPTY) for name in ("run_counters", "tenant_counters", "rates"))
+        return Memory(entry, held, *counters)
+
+    def _held(self) -> Held | None:
+        """Return the request for approval as the decision knew it."""
+        values, held = self.known.get("approval"), self.recorded.held
+        if values is None or held is None:
+            return None
+        contract_hash, found = held.contract_hash, self.rules.deciding(self.capture)
+        if contract_hash == self.capture.contract_hash and found is not None:
+            contract_hash = found[0].contract.hash  # other contracts, had they been in force then
+        return replace(
+            held,
+            status=HeldStatus(values[1]),
+            votes=held.votes[: values[2]],
+            contract_hash=contract_hash,
+        )
+
+
+def _missing_contract(capture: Capture) -> NoReturn:
+    digest = str(capture.contract_hash)[:19]
+    raise NotRecordedError(f"its contract ({capture.proposal['tool']} {digest}…) is not here")
+
+
+class RecordedAuthority:
+    """Answers for the registry from what was recorded of it: the grant, or the refusal."""
+
+    def __init__(self, call: RecordedCall, rules: Rules) -> None:
+        self._call = call
+        self._rules = rules
+
+    def authorize(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:
+        """Return what the recorded grant allows, or the recorded refusal."""
+        capture = self._call.capture
+        assert capture is not None  # noqa: S101 - a call without one is not judged
+        own = capture.principal[1]
+        grant, reason, _ = capture.authority
+        if principal.agent != own and not isinstance(principal, System):
+            # The grants of an agent that this one works for are not kept, but the decision is.
+            if self._call.outcome.rule == "parent":
+                return Refusal(Reason.NO_GRANT, "")
+            return Grant(agent=principal.agent, tool=record.name)
+        if grant is None:
+            if reason is None:
+                raise NotRecordedError("whether the agent had a grant is not recorded")
+            then = self._rules.recorded(capture)
+            if then is None or _demands(then[0]) != _demands(record):
+                raise NotRecordedError("its agent had no usable grant, and the contract differs")
+            return Refusal(Reason(reason), "")
+        given = _grant(principal.agent, record.name, to_json(grant) if grant else b"")
+        covering = (given,) if not grant.get("version") or given.covers(record.parsed) else ()
+        now = _NEVER if given.expires_at is None else datetime.fromtimestamp(capture.now, UTC)
+        return authorized(record, principal, covering, now)
+
+    def catalogue(
+        self, principal: Principal, run_id: str, pins: Mapping[str, str] | None = None
+    ) -> tuple[RegistryRecord, ...]:
+        """Return nothing: the names of other tools are in a message, and decide nothing."""
+        return ()
+
+
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
+def _demands(record: RegistryRecord) -> tuple[Any, ...]:
+    """Return what a grant is weighed against."""
+    effect = record.contract.effect
+    return record.scopes, record.risk, effect, record.exposed, record.allowed_agent_roles
+
+
+class RecordedState(Mapping[str, Any]):
+    """The run state that a decision read. Other keys raise NotRecordedError."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Mapping[str, Any]) -> None:
+        self._read = read
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self:
+            raise KeyError(key)
+        return self._read[key][1]
+
+    def __contains__(self, key: object) -> bool:
+        read = self._read.get(str(key))
+        if read is None:
+            raise NotRecordedError(f"the run's state under {key!r} is not recorded")
+        return len(read) > 1
+
+    def __iter__(self) -> Iterator[str]:
+        raise NotRecordedError("the whole state of the run is not recorded")
+
+    def __len__(self) -> int:
+        raise NotRecordedError("the whole state of the run is not recorded")
+
+
+def _key(values: Any) -> tuple[Any, ...]:
+    return tuple(tuple(value) if isinstance(value, list) else value for value in values)
+
+
+@lru_cache(maxsize=_CACHED)
+def _principal(values: tuple[Any, ...]) -> Principal:
+    tenant, agent, user, roles, scopes, risk, parents, covered = values
+    fields: dict[str, Any] = {"tenant": tenant, "agent": agent, "user": user, "roles": roles}
+    fields |= {"scopes": scopes, "risk_level": risk, "parents": parents}
+    return Principal(**fields) if covered is None else System(covered=covered, **fields)
+
+
+@lru_cache(maxsize=_CACHED)
+def _grant(agent: str, tool: str, settings: bytes) -> Grant:
+    # One object for each: the budget gate keeps the charges of a grant.
+    fields = from_json(settings) if settings else {}
+    if fields.get("expires_at") is not None:
+        fields["expires_at"] = datetime.fromisoformat(fields["expires_at"])
+    return Grant(agent=agent, tool=tool, **fields)
+
+
+@lru_cache(maxsize=_CACHED)
+def _budgets(limits: bytes) -> Budgets:
+    return Budgets(**from_json(limits))
+
+
+def _proposal(capture: Capture) -> Proposal:
+    given = dict(capture.proposal)
+    given.setdefault("run_id", capture.run[0])
+    config = given.pop("configurable", capture.config)
+    if "arguments" in given:  # as a plan had changed them
+        return Proposal(**given, configurable=config, proposed=capture.arguments)
+    return Proposal(**given, arguments=capture.arguments, configurable=config)
+
+
+def _run(capture: Capture, record: RegistryRecord | None) -> RunRecord:
+    run_id, turn, pin, read, started_at, settings = capture.run
+    more: dict[str, Any] = {}
+    if settings:
+        budgets, allowed = settings.get("budgets"), settings.get("allowed_tools")
+        more = {
+            name: settings[name] for name in ("deadline", "objective", "seen") if name in settings
+        }
+        if budgets:
+            more["budgets"] = _budgets(to_json(budgets))
+        if allowed is not None:
+            more["allowed_tools"] = frozenset(allowed)
+    if "*" in read:
+        version, state = read["*"]
+        versions = {"*": version}
+    else:
+        state, versions = RecordedState(read), {key: values[0] for key, values in read.items()}
+    return RunRecord(
+        tenant=capture.principal[0],
+        run_id=run_id,
+        started_at=started_at,
+        state=state,
+        state_versions=versions,
+        turn=turn,
+        pins={} if pin is None or record is None else {record.name: pin},
+        **more,
+    )
+
+
+def _probed(capture: Capture) -> Probed | None:
+    if capture.probe is None:
+        return None
+    if capture.probe == "found":
+        return Probed(Probe(capture.version_seen, capture.target))
+    return Probed(None, failed=capture.probe == "failed")
+
+
+def _entry(values: Any, call: RecordedCall) -> Entry | None:
+    if values is None:
+        return None
+    call_id, status, fence, phase, same, lapsed, worker, answered = values
+    caller = call.event.caller
+    return Entry(
+        tenant=caller.tenant,
+        key="",
+        request_hash=b"" if same else b"other",  # a judged call has none
+        status=EntryStatus(status),
+        phase=None if phase is None else Phase(phase),
+        call_id=call_id,
+        run_id=caller.run_id,
+        tool=caller.tool,
+        version=caller.version,
+        fence=fence,
+        observation=EMPTY if answered else None,
+        worker="worker" if worker else None,
+        lapsed=lapsed,
+    )
+
+
+def _rates(found: tuple[RegistryRecord, CompiledContract]) -> Any:
+    return found[0].contract.runtime.rate_limits
+
+
+# --- comparing ------------------------------------------------------------------------------------
+
+
+def _outcome(end: Decision | Outcome | None) -> Outcome:
+    if end is None:
+        return Outcome("allow")
+    if isinstance(end, Outcome):
+        return end
+    code = None if end.code is None else end.code.value
+    if end.verdict is Verdict.REQUIRE_APPROVAL:
+        return Outcome("ask", "approval", code, end.rule)
+    return Outcome("deny", end.gate, code, end.rule)
+
+
+def _difference(call: RecordedCall, now: Outcome, judged: Call) -> tuple[str, str, str] | None:
+    """Return the first gate with another decision than recorded: its name, then and now."""
+    if call.outcome.verdict == now.verdict == "repeat":
+        return None
+    decided = {timed.decision.gate: timed.decision for timed in judged.decisions}
+    for gate, recorded in call.gates.items():
+        decision = decided.get(gate)
+        then = ("allow", None) if not isinstance(recorded, list) else tuple(recorded[1:])
+        if decision is not None and (decision.verdict.value, decision.rule) != then:
+            return gate, _words(*then), _words(decision.verdict.value, decision.rule)
+    if call.outcome == now:
+        return None
+    return now.gate or call.outcome.gate or "", str(call.outcome), str(now)
+
+
+def _words(verdict: str, rule: str | None) -> str:
+    return verdict.replace("_", " ") if rule is None else f"{verdict.replace('_', ' ')} ({rule})"
