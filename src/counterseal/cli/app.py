@@ -24,6 +24,7 @@ from counterseal.cli import (
     policy,
     reconcile,
     registry,
+    replay,
     scenarios,
     serve,
     show,
@@ -70,6 +71,7 @@ app.command("serve")(serve.serve)
 app.command("mcp")(serve.mcp)
 app.command("diff")(diff.diff)
 app.command("metrics")(metrics.metrics)
+app.command("replay")(replay.replay)
 app.add_typer(policy.app, name="policy")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(audit.app, name="audit")

@@ -38,7 +38,7 @@ _GAPS: Final = {
 }
 
 
-class Outcome(NamedTuple):
+class CallVerdict(NamedTuple):
     """How a proposal was decided: `allow`, `deny`, `ask` or `repeat`, by which gate and rule."""
 
     verdict: str
@@ -57,7 +57,7 @@ class RecordedCall(NamedTuple):
 
     event_id: str
     event: Event
-    outcome: Outcome
+    outcome: CallVerdict
     capture: Capture | None = None
     held: Held | None = None
     """The request for approval that the decision knew, as it is stored now."""
@@ -124,13 +124,17 @@ def _recorded(
     return call._replace(capture=capture)
 
 
-def _outcome(event: Event) -> Outcome:
+def _outcome(event: Event) -> CallVerdict:
     body = event.body
     if event.type is EventType.DENIED:
-        return Outcome("deny", body.get("gate"), body.get("code"), body.get("rule"))
+        return CallVerdict("deny", body.get("gate"), body.get("code"), body.get("rule"))
     if event.type is EventType.APPROVAL_REQUIRED:
-        return Outcome("ask", "approval", "CONFIRMATION_MISSING", body.get("rule"))
-    return Outcome("repeat", "ledger") if event.type is EventType.REPLAYED else Outcome("allow")
+        return CallVerdict("ask", "approval", "CONFIRMATION_MISSING", body.get("rule"))
+    return (
+        CallVerdict("repeat", "ledger")
+        if event.type is EventType.REPLAYED
+        else CallVerdict("allow")
+    )
 
 
 async def _with_held(store: Store, tenant: str, call: RecordedCall) -> RecordedCall:

@@ -24,10 +24,10 @@ from counterseal.call.hold import without_consent
 from counterseal.call.recall import answer_from
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
-from counterseal.evaluation.recording import Outcome, RecordedCall
+from counterseal.evaluation.recording import CallVerdict, RecordedCall
 from counterseal.execution.executor import Executor
 from counterseal.execution.probes import Probe
-from counterseal.gates import BEFORE_RECALL, budget, compile_record
+from counterseal.gates import BEFORE_RECALL, compile_record
 from counterseal.gates.base import (
     EMPTY,
     AsyncGate,
@@ -37,6 +37,7 @@ from counterseal.gates.base import (
     Probed,
     Verdict,
 )
+from counterseal.gates.budget import can_ask, exhausted, rate_limited
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Budgets, Held, HeldStatus, RunRecord
 from counterseal.ledger.requests import Charge, Memory
@@ -68,7 +69,7 @@ class Judged(NamedTuple):
     """A recorded call, decided again."""
 
     call: RecordedCall
-    now: Outcome | None
+    now: CallVerdict | None
     """None if it could not be judged."""
     why: str = ""
     """Why not."""
@@ -76,8 +77,10 @@ class Judged(NamedTuple):
     """The first gate that decided otherwise than recorded, what it did then, and now."""
     unchecked: bool = False
     """True if a budget allows it only as far as is known: its counters were not read then."""
-    effective: GateContext | None = None
-    """The context after the gates, for those that follow what the call leaves behind."""
+    made: Call | None = None
+    """The call as it was decided now."""
+    decision: Decision | None = None
+    """The decision that ends it, if a gate or the ledger has made one."""
 
 
 class Rules:
@@ -135,8 +138,8 @@ def _version(contract: Contract) -> Any:
     return parse_version(contract.version)
 
 
-def judge(call: RecordedCall, rules: Rules, memory: Memory | None = None) -> Judged:
-    """Decide a recorded call again. `memory` stands in for the counters that were recorded."""
+def judge(call: RecordedCall, rules: Rules) -> Judged:
+    """Decide a recorded call again."""
     capture = call.capture
     if call.lacks or capture is None:
         return Judged(call, None, call.lacks)
@@ -146,7 +149,7 @@ def judge(call: RecordedCall, rules: Rules, memory: Memory | None = None) -> Jud
     if why:
         return Judged(call, None, why)
     try:
-        return _Judgement(call, capture, rules, memory).result()
+        return _Judgement(call, capture, rules).result()
     except NotRecordedError as error:
         return Judged(call, None, str(error))
 
@@ -174,17 +177,14 @@ def _unjudgeable(call: RecordedCall) -> str:
 class _Judgement:
     """One recorded call while it is decided again."""
 
-    def __init__(
-        self, call: RecordedCall, capture: Capture, rules: Rules, memory: Memory | None
-    ) -> None:
+    def __init__(self, call: RecordedCall, capture: Capture, rules: Rules) -> None:
         self.recorded = call
         self.capture = capture
         self.rules = rules
         self.known = capture.memory or {}
         self.error: BaseException | str | None = None
         self.unchecked = False
-        self.memory = memory
-        self.counted = memory is not None or "run_counters" in self.known
+        self.counted = "run_counters" in self.known
         """Whether the counters of budgets are known."""
         self.call = Call(
             ctx=self._context(), started_ns=0, trace_id="", epoch=0, policy_version=None
@@ -199,16 +199,16 @@ class _Judgement:
         end = self._decide()
         if isinstance(self.error, NotRecordedError):
             raise self.error
-        outcome = _outcome(end)
-        differs = _difference(self.recorded, outcome, self.call)
-        ctx = self.call.ctx
-        return Judged(self.recorded, outcome, "", differs, self.unchecked, ctx)
+        now = _verdict(end)
+        differs = _difference(self.recorded, now, self.call)
+        decision = end if isinstance(end, Decision) else None
+        return Judged(self.recorded, now, "", differs, self.unchecked, self.call, decision)
 
     # --- the way of the call, without what waits --------------------------------------------------
 
-    def _decide(self) -> Decision | Outcome | None:
+    def _decide(self) -> Decision | CallVerdict | None:
         """Return a refusal, a requirement of approval, or None if the call may be executed."""
-        call, known = self.call, self.known
+        call = self.call
         refused = run_gates(call, BEFORE_RECALL, self)
         tokens = self._beyond_tokens()
         if tokens is not None or refused is not None:
@@ -227,16 +227,14 @@ class _Judgement:
             if beyond is None:
                 break
             charge, spent = beyond
-            if not budget.can_ask(call.ctx, charge):
-                return call.overrule(budget.exhausted(charge, spent))
+            if not can_ask(call.ctx, charge):
+                return call.overrule(exhausted(charge, spent))
             ask_beyond(call, charge, spent)
         requirement = call.approval_requirement
         if requirement is not None:
             return without_consent(call.ctx, requirement) or requirement
-        if "wait" in known:
-            self._same_rates()
-            return call.overrule(budget.rate_limited(known["wait"]))
-        return None
+        wait = self._wait()
+        return None if wait <= 0 else call.overrule(rate_limited(wait))
 
     def _run_gates(self) -> Decision | None:
         """Run the gates after recall. Returns the first denial."""
@@ -248,14 +246,14 @@ class _Judgement:
                 return denied
         return None
 
-    def _answer(self) -> Decision | Outcome | None:
+    def _answer(self) -> Decision | CallVerdict | None:
         """Return what the ledger answers to a key that was used before."""
         memory = self.call.ctx.memory
         if memory is None or memory.entry is None or self.call.ctx.takes_over:
             return None
         answer = answer_from(self.call, memory.entry)
         if isinstance(answer, Mapping):
-            return Outcome("repeat", "ledger")
+            return CallVerdict("repeat", "ledger")
         if answer is None and self.call.takes_over is not None:
             raise NotRecordedError(_DESTINATION)
         if answer is not None:
@@ -269,9 +267,7 @@ class _Judgement:
         limit, tokens = self.call.ctx.run.budgets.tokens, self.call.ctx.proposal.tokens
         if limit is None or tokens is None or charge["spent"] + tokens <= limit:
             return None
-        denied = budget.exhausted(
-            Charge("run.tokens", "tokens", tokens, limit, True), charge["spent"]
-        )
+        denied = exhausted(Charge("run.tokens", "tokens", tokens, limit, True), charge["spent"])
         self.call.add_decision(denied)
         return denied
 
@@ -310,15 +306,23 @@ class _Judgement:
         if self.recorded.outcome.verdict != "allow" or then is None:
             return {}
         record, compiled = then
-        result = budget.check(self.call.ctx.replace(record=record, compiled=compiled, memory=None))
+        result = compiled.gates[-1].check(
+            self.call.ctx.replace(record=record, compiled=compiled, memory=None)
+        )
         facts = getattr(result, "facts", {})
         return {charge.counter: charge for charge in facts.get("charges", ())}
 
-    def _same_rates(self) -> None:
-        """Raise NotRecordedError if another rate applies than the one that was exceeded."""
-        then, now = self.rules.recorded(self.capture), self.rules.deciding(self.capture)
-        if then is None or now is None or _rates(then) != _rates(now):
-            raise NotRecordedError("the arrivals that its rate counted are not recorded")
+    def _wait(self) -> float:
+        """Return how long the call has to wait for its rate, as its admission found out."""
+        ctx, known = self.call.ctx, self.known
+        if "wait" in known:
+            then, now = self.rules.recorded(self.capture), self.rules.deciding(self.capture)
+            if then is None or now is None or _rates(then) != _rates(now):
+                raise NotRecordedError("the arrivals that its rate counted are not recorded")
+            return float(known["wait"])
+        arrivals = known.get("rates", EMPTY)
+        known_rates = (rate for rate in ctx.rates if rate.counter in arrivals)
+        return max((rate.wait(arrivals[rate.counter], ctx.now) for rate in known_rates), default=0)
 
     # --- the context of that time -----------------------------------------------------------------
 
@@ -354,11 +358,9 @@ class _Judgement:
         )
 
     def _memory(self) -> Memory | None:
-        known, given = self.known, self.memory
+        known = self.known
         entry = _entry(known.get("entry"), self.recorded)
         held = self._held()
-        if given is not None:
-            return given._replace(entry=given.entry and entry, held=given.held and held)
         if "entry" not in known and "run_counters" not in known:
             return None
         counters = (known.get(name, EMPTY) for name in ("run_counters", "tenant_counters", "rates"))
@@ -558,18 +560,18 @@ def _rates(found: tuple[RegistryRecord, CompiledContract]) -> Any:
 # --- comparing ------------------------------------------------------------------------------------
 
 
-def _outcome(end: Decision | Outcome | None) -> Outcome:
+def _verdict(end: Decision | CallVerdict | None) -> CallVerdict:
     if end is None:
-        return Outcome("allow")
-    if isinstance(end, Outcome):
+        return CallVerdict("allow")
+    if isinstance(end, CallVerdict):
         return end
     code = None if end.code is None else end.code.value
     if end.verdict is Verdict.REQUIRE_APPROVAL:
-        return Outcome("ask", "approval", code, end.rule)
-    return Outcome("deny", end.gate, code, end.rule)
+        return CallVerdict("ask", "approval", code, end.rule)
+    return CallVerdict("deny", end.gate, code, end.rule)
 
 
-def _difference(call: RecordedCall, now: Outcome, judged: Call) -> tuple[str, str, str] | None:
+def _difference(call: RecordedCall, now: CallVerdict, judged: Call) -> tuple[str, str, str] | None:
     """Return the first gate with another decision than recorded: its name, then and now."""
     if call.outcome.verdict == now.verdict == "repeat":
         return None
