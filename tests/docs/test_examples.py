@@ -20,7 +20,7 @@ SLOW = (
     *("http-tools.md", "metrics.md", "people.md", "policy.md", "README.md"),
     *("tutorial.md", "unknown-outcomes.md", "postgres.md", "rotate-keys.md"),
     *("incident.md", "plans.md", "runtime.md", "scaling.md", "http-api.md", "console.md"),
-    *("code.md", "third-party-mcp.md", "troubleshooting.md", "scenarios.md"),
+    *("code.md", "third-party-mcp.md", "troubleshooting.md", "scenarios.md", "replay.md"),
 )
 """Pages whose examples are commands, each a program that has to start."""
 

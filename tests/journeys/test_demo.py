@@ -41,6 +41,7 @@ def test_it_ends_well_and_says_that_everything_held(done):
         "no cross-tenant read",
         "injection blocked",
         "chain verified",
+        "decisions replayed",
     ]
     assert all(done.held.values())
 

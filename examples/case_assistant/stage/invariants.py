@@ -41,6 +41,7 @@ async def check(world: World, record: Mapping[str, Client], journal: Journal) ->
         _no_cross_tenant_read(journal),
         _injection_blocked(world, books, journal),
         _chain_verified(world),
+        _decisions_replayed(world),
     ]
 
 
@@ -170,3 +171,17 @@ def _chain_verified(world: World) -> Held:
     counts = {name: sum(one[name] for one in told) for name in ("events", "sealed", "found")}
     looked_at = "{events} events, {sealed} of them under a seal; {found} findings".format(**counts)
     return Held("chain verified", checked.returncode == 0, looked_at)
+
+
+def _decisions_replayed(world: World) -> Held:
+    """Decide every call of the record again: with the same rules, the decision is the same."""
+    replayed = world.run("replay", "--since", "30d", "--json")
+    try:
+        told = json.loads(replayed.stdout)
+    except ValueError:
+        return Held("decisions replayed", False, replayed.stderr.strip() or "there is no report")
+    not_judged = sum(told["not_judged"].values())
+    looked_at = f"{told['same']} of {told['calls']} decisions made again; {not_judged} not judged"
+    if told["changes"]:
+        looked_at += f"; {json.dumps(told['changes'][0])}"
+    return Held("decisions replayed", replayed.returncode == 0 and told["same"] > 0, looked_at)

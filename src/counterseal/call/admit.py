@@ -79,7 +79,7 @@ async def count_tokens(call: Call, services: CallServices) -> Decision | None:
     try:
         counts = token_counts(proposal.tokens, repair=proposal.tool in run.refused)
     except ValueError as error:
-        denied = deny("parse", Code.SYNTACTIC_PARSE_FAIL, f"The call can't be read: {error}.")
+        denied = unreadable_tokens(error)
     else:
         total = (await services.store.count(call.tenant, run.run_id, counts))["tokens"]
         tokens, limit = counts["tokens"], run.budgets.tokens
@@ -90,6 +90,11 @@ async def count_tokens(call: Call, services: CallServices) -> Decision | None:
         denied = exhausted(*call.overdrawn)
     call.add_decision(denied)
     return denied
+
+
+def unreadable_tokens(error: ValueError) -> Decision:
+    """Return the denial of a call whose host reports no number of tokens."""
+    return deny("parse", Code.SYNTACTIC_PARSE_FAIL, f"The call can't be read: {error}.")
 
 
 def _request(call: Call, entry: Entry | None, services: CallServices) -> AdmissionRequest:

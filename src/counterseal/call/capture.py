@@ -292,9 +292,11 @@ def _capture(call: Call) -> Capture:
         given["arguments"] = proposal.arguments
     gaps: Gaps = {}
     arguments = _given(ctx)
-    if ctx.arguments is EMPTY and not isinstance(proposal.arguments, str):
-        gaps["arguments"] = "unreadable"  # no JSON text, or none that can be written as it came
-    shown = ctx.config_shown
+    if ctx.arguments is EMPTY and not _is_exact(proposal.arguments):
+        gaps["arguments"] = "unreadable"
+    shown, refused = ctx.config_shown, call.refused_by
+    if refused is not None and refused.rule == "config-unusable":
+        gaps["config"] = "unreadable"
     if shown:
         raw = _raw_config(ctx)
         if raw != shown:
@@ -343,6 +345,13 @@ def _who(principal: Principal) -> tuple[Any, ...]:
         principal.risk_level.value,
         principal.parents,
     )
+
+
+def _is_exact(arguments: object) -> bool:
+    """Return True if arguments that were refused are the same when they are read again."""
+    if isinstance(arguments, Mapping):
+        return sound_copy(arguments) is not None
+    return isinstance(arguments, str)
 
 
 def _raw_config(ctx: GateContext) -> dict[str, Any]:

@@ -68,7 +68,8 @@ def read_incident(path: Path) -> RecordedCall:
         kept = dict(data["capture"])
         kept["principal"] = [kept["principal"].get(name) for name in PRINCIPAL]
         kept["run"] = [kept["run"].get(name) for name in RUN]
-        capture, held = Capture(**{"gaps": {}, **kept}), data.get("approval")
+        defaults: dict[str, Any] = {"contract_hash": None, "policy_version": None}
+        capture, held = Capture(**{**defaults, **kept}), data.get("approval")
         caller = CallFields(
             *(capture.principal[0], capture.run[0], str(data["call_id"])),
             *(str(capture.proposal["tool"]), "", *capture.principal[1:3], ""),

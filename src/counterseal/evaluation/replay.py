@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from pydantic_core import from_json, to_json
 
+from counterseal.call.admit import unreadable_tokens
 from counterseal.call.call import Call
 from counterseal.call.capture import Capture
 from counterseal.call.decide import ask_beyond, overdrawn, run_gates
@@ -27,7 +28,7 @@ from counterseal.errors import CountersealError
 from counterseal.evaluation.recording import CallVerdict, RecordedCall
 from counterseal.execution.executor import Executor
 from counterseal.execution.probes import Probe
-from counterseal.gates import BEFORE_RECALL, compile_record
+from counterseal.gates import BEFORE_RECALL, budget, compile_record
 from counterseal.gates.base import (
     EMPTY,
     AsyncGate,
@@ -37,9 +38,8 @@ from counterseal.gates.base import (
     Probed,
     Verdict,
 )
-from counterseal.gates.budget import can_ask, exhausted, rate_limited
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
-from counterseal.ledger.records import Budgets, Held, HeldStatus, RunRecord
+from counterseal.ledger.records import Budgets, Held, HeldStatus, RunRecord, token_counts
 from counterseal.ledger.requests import Charge, Memory
 from counterseal.policy import Policy
 from counterseal.proposal import Principal, Proposal, System
@@ -165,13 +165,23 @@ def _unjudgeable(call: RecordedCall) -> str:
         return "the caller was gone before it was decided"
     if outcome.rule == "gate-error":
         return "a gate failed"
-    if outcome.gate == "approval" and str(outcome.rule).startswith("token-"):
+    if outcome.gate == "approval" and outcome.verdict == "deny" and _was_approved(call):
         return "the proof of an approval is not part of the record"
     if outcome.gate == "approval" and outcome.code == "UNKNOWN_ERROR":
         return "the call could not be held"
     if "reconciled" in call.event.type:
         return _DESTINATION
     return ""
+
+
+def _was_approved(call: RecordedCall) -> bool:
+    """Return True if the request was approved and not over: only its proof could be refused."""
+    if str(call.outcome.rule).startswith("token-"):
+        return True
+    if call.held is None or call.capture is None or call.capture.memory is None:
+        return False
+    _, status, _ = call.capture.memory["approval"]
+    return bool(status == HeldStatus.APPROVED and call.capture.now < call.held.expires_at)
 
 
 class _Judgement:
@@ -227,14 +237,17 @@ class _Judgement:
             if beyond is None:
                 break
             charge, spent = beyond
-            if not can_ask(call.ctx, charge):
-                return call.overrule(exhausted(charge, spent))
+            if not budget.can_ask(call.ctx, charge):
+                return call.overrule(budget.exhausted(charge, spent))
             ask_beyond(call, charge, spent)
         requirement = call.approval_requirement
         if requirement is not None:
-            return without_consent(call.ctx, requirement) or requirement
+            refused = without_consent(call.ctx, requirement)
+            if refused is not None:
+                call.add_decision(refused)
+            return refused or requirement
         wait = self._wait()
-        return None if wait <= 0 else call.overrule(rate_limited(wait))
+        return None if wait <= 0 else call.overrule(budget.rate_limited(wait))
 
     def _run_gates(self) -> Decision | None:
         """Run the gates after recall. Returns the first denial."""
@@ -261,13 +274,21 @@ class _Judgement:
         return answer
 
     def _beyond_tokens(self) -> Decision | None:
-        charge = self.known.get("charge")
-        if charge is None or charge["budget"] != "run.tokens":
+        tokens, charge = self.call.ctx.proposal.tokens, self.known.get("charge")
+        if tokens is None:
             return None
-        limit, tokens = self.call.ctx.run.budgets.tokens, self.call.ctx.proposal.tokens
-        if limit is None or tokens is None or charge["spent"] + tokens <= limit:
-            return None
-        denied = exhausted(Charge("run.tokens", "tokens", tokens, limit, True), charge["spent"])
+        try:
+            token_counts(tokens, repair=False)
+        except ValueError as error:
+            denied = unreadable_tokens(error)
+        else:
+            limit = self.call.ctx.run.budgets.tokens
+            if limit is None or charge is None or charge["budget"] != "run.tokens":
+                return None
+            if charge["spent"] + tokens <= limit:
+                return None
+            charged = Charge("run.tokens", "tokens", tokens, limit, of_run=True)
+            denied = budget.exhausted(charged, charge["spent"])
         self.call.add_decision(denied)
         return denied
 
@@ -306,9 +327,7 @@ class _Judgement:
         if self.recorded.outcome.verdict != "allow" or then is None:
             return {}
         record, compiled = then
-        result = compiled.gates[-1].check(
-            self.call.ctx.replace(record=record, compiled=compiled, memory=None)
-        )
+        result = budget.check(self.call.ctx.replace(record=record, compiled=compiled, memory=None))
         facts = getattr(result, "facts", {})
         return {charge.counter: charge for charge in facts.get("charges", ())}
 
@@ -401,10 +420,10 @@ class RecordedAuthority:
         own = capture.principal[1]
         grant, reason, _ = capture.authority
         if principal.agent != own and not isinstance(principal, System):
-            # The grants of an agent that this one works for are not kept, but the decision is.
+            # Of the grants of an agent and those it works for, the tightest is kept.
             if self._call.outcome.rule == "parent":
                 return Refusal(Reason.NO_GRANT, "")
-            return Grant(agent=principal.agent, tool=record.name)
+            return _grant(principal.agent, record.name, to_json(grant) if grant else b"")
         if grant is None:
             if reason is None:
                 raise NotRecordedError("whether the agent had a grant is not recorded")
@@ -579,8 +598,15 @@ def _difference(call: RecordedCall, now: CallVerdict, judged: Call) -> tuple[str
     for gate, recorded in call.gates.items():
         decision = decided.get(gate)
         then = ("allow", None) if not isinstance(recorded, list) else tuple(recorded[1:])
-        if decision is not None and (decision.verdict.value, decision.rule) != then:
-            return gate, _words(*then), _words(decision.verdict.value, decision.rule)
+        if decision is None or (decision.verdict.value, decision.rule) == then:
+            continue
+        # Where gates ran twice, the second time they found the arguments corrected.
+        if gate == "semantics" and decision.verdict.value == then[0] == "allow":
+            continue
+        return gate, _words(*then), _words(decision.verdict.value, decision.rule)
+    effective = None if call.capture is None else call.capture.effective
+    if effective is not None and now.verdict != "deny" and effective != judged.ctx.arguments:
+        return "semantics", "corrected", "corrected to other arguments"
     if call.outcome == now:
         return None
     return now.gate or call.outcome.gate or "", str(call.outcome), str(now)
