@@ -25,6 +25,7 @@ TITLES = {
     "growth": "Growth",
     "workers": "Several workers on one Postgres",
     "registry": "The registry",
+    "replay": "Proposals kept, and decided again: processor time",
     "isolation": "Isolation of tools",
     "slowness": "While something else is slow",
     "startup": "Start-up",

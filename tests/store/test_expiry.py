@@ -274,3 +274,11 @@ async def test_what_is_still_to_be_verified_or_reversed_keeps_its_entry(store, m
     (work,) = await store.claim_due(make.claim())
     await store.finish(FinishRequest(work))
     assert await store.expire(ExpiryRequest()) == {**NOTHING, "keys": 1}
+
+
+async def test_values_are_fetched_together_and_only_those_of_the_tenant(store):
+    pointers = [keep(store, "acme", raw) for raw in (b"one", b"two")]
+    other = keep(store, "umbrella", b"other")
+    found = await store.fetch_all("acme", [*pointers, other, "vault:call_9/0"])
+    assert found == dict(zip(pointers, (b"one", b"two"), strict=True))
+    assert await store.fetch_all("acme", []) == {}

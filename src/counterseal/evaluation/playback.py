@@ -133,10 +133,12 @@ def mcp_server(playback: Playback, runtime: Runtime) -> Server[Any]:
 
     names = {call.tool for call in playback.calls}
     newest = {record.name: record for record in reversed(runtime.registry.records)}
-    tools = [mcp(newest[name].contract).definition for name in sorted(names & newest.keys())]
+    tools = [mcp(newest[name].contract).tool for name in sorted(names & newest.keys())]
+    for tool in tools:
+        tool.pop("outputSchema", None)  # the recording has the text that the model read
 
-    async def list_tools(_ctx: Any, _params: Any) -> dict[str, Any]:
-        return {"tools": tools}
+    async def list_tools(_ctx: Any, _params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult.model_validate({"tools": tools})
 
     async def call_tool(_ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         answer = playback.answer(params.name, params.arguments or {})

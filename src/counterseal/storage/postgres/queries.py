@@ -242,7 +242,7 @@ class PostgresQueries(SqlReads):
     # --- the record -------------------------------------------------------------------------------
 
     async def fetch_all(self, tenant: str, pointers: Sequence[str]) -> Mapping[str, bytes]:
-        rows = await self._rows(_Q["fetch_all"], tenant, pointers)
+        rows = await self._rows("fetch_all", tenant, pointers)
         return dict(map(tuple, rows))
 
     async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
