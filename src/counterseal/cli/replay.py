@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -17,6 +17,7 @@ from counterseal.cli.project import (
     in_runtime,
     open_project,
     project_settings,
+    require_packages,
     user_name,
 )
 from counterseal.cli.render import (
@@ -98,6 +99,7 @@ def replay(
         fail("--as-case and --serve need the id of a call or of a run.")
     runtime, who = open_project(settings, store), by or user_name("--by")
     if serve:
+        require_packages("mcp")
         in_runtime(runtime, lambda opened: _serve(opened, tenant, what or "", who))
         return
     if as_case:
@@ -261,10 +263,8 @@ def _line(judged: Judged) -> str:
 # Playback ----------------------------------------------------------------------------------------
 
 
-async def _serve(runtime: Runtime, tenant: str | None, run_id: str, by: str) -> Any:
-    from mcp.server.stdio import stdio_server
-
-    from counterseal.evaluation.playback import Playback, mcp_server, recorded_run
+async def _serve(runtime: Runtime, tenant: str | None, run_id: str, by: str) -> None:
+    from counterseal.evaluation.playback import Playback, recorded_run, serve_playback
     from counterseal.evaluation.replay import Rules
     from counterseal.operations.auditor import note_export
 
@@ -274,6 +274,4 @@ async def _serve(runtime: Runtime, tenant: str | None, run_id: str, by: str) -> 
     calls = await recorded_run(runtime, name, run_id, rules)
     playback = Playback(calls, lambda text: note(f"First divergence: {text}"))
     note(f"{counted(len(calls), 'call')} of {run_id} in the recording.")
-    server = mcp_server(playback, runtime)
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+    await serve_playback(playback, runtime)

@@ -7,7 +7,7 @@ that place is reported: from there on, the agent does something else than it did
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from counterseal.call.events import refused_observation
 from counterseal.canonical import canonical
@@ -17,9 +17,6 @@ from counterseal.evaluation.replay import Rules, judge
 from counterseal.ledger.requests import EventFilter
 from counterseal.runtime import Runtime
 from counterseal.views.call_page import ModelInput, last_event
-
-if TYPE_CHECKING:
-    from mcp.server.lowlevel.server import Server
 
 _UNKNOWN: Final = "This call is not in the recording."
 
@@ -126,10 +123,14 @@ async def _played(runtime: Runtime, tenant: str, call: RecordedCall, rules: Rule
 # --- over MCP -------------------------------------------------------------------------------------
 
 
-def mcp_server(playback: Playback, runtime: Runtime) -> Server[Any]:
-    """Return an MCP server that lists the tools of the recording and answers from it."""
+async def serve_playback(playback: Playback, runtime: Runtime) -> None:
+    """Serve an MCP client on standard input and output until it closes them.
+
+    The server lists the tools of the recording, and answers from it.
+    """
     import mcp_types as types  # noqa: PLC0415 - the MCP library is an extra
     from mcp.server.lowlevel.server import Server  # noqa: PLC0415
+    from mcp.server.stdio import stdio_server  # noqa: PLC0415
 
     names = {call.tool for call in playback.calls}
     newest = {record.name: record for record in reversed(runtime.registry.records)}
@@ -148,4 +149,5 @@ def mcp_server(playback: Playback, runtime: Runtime) -> Server[Any]:
     server: Server[Any] = Server("counterseal-playback")
     server.add_request_handler("tools/list", types.PaginatedRequestParams, list_tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
-    return server
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())

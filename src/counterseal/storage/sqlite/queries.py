@@ -205,7 +205,7 @@ class SqliteQueries(SqlReads):
     async def fetch_all(self, tenant: str, pointers: Sequence[str]) -> Mapping[str, bytes]:
         query, given = _Q["fetch_all"], json_text(pointers)
         return dict(
-            await self._read_aside(lambda db: db.execute(query, (given, tenant)).fetchall())
+            await self._read_aside(lambda db: db.execute(query, (tenant, given)).fetchall())
         )
 
     async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:

@@ -416,8 +416,8 @@ DELETE FROM vault WHERE tenant = ? AND pointer = ?;
 SELECT raw FROM vault WHERE tenant = ? AND pointer = ?;
 
 -- name: fetch_all
-SELECT v.pointer, v.raw FROM json_each(?) AS w
-JOIN vault AS v ON v.tenant = ? AND v.pointer = w.value;
+SELECT pointer, raw FROM vault
+WHERE tenant = ? AND pointer IN (SELECT value FROM json_each(?));
 
 -- name: expire_kept
 -- Deletes values whose own time is over.
