@@ -80,7 +80,7 @@ def read_document(path: str | Path) -> Document:
         before = raw[: error.start]
         place = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
         _refuse(name, f"byte 0x{raw[error.start]:02x} is not UTF-8", place)
-    return _read_json(name, text) if path.suffix == ".json" else _read_yaml(name, text)
+    return _read_json(name, text) if path.suffix == ".json" else read_yaml(name, text)
 
 
 def _read_json(name: str, text: str) -> Document:
@@ -102,7 +102,7 @@ def _read_json(name: str, text: str) -> Document:
     # Parsing the text again as YAML gives the positions. In valid JSON a raw tab can only be white
     # space, and YAML does not accept tabs.
     try:
-        places = _read_yaml(name, text.replace("\t", " ")).places
+        places = read_yaml(name, text.replace("\t", " ")).places
     except ContractError as error:
         if fault or not error.problems[0].message.startswith("not YAML"):
             raise
@@ -118,7 +118,8 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _read_yaml(name: str, text: str) -> Document:
+def read_yaml(name: str, text: str) -> Document:
+    """Read YAML that is no file. ContractError says where it is unreadable, and why."""
     builder = _Builder(name)
     try:
         for event in YAML(typ="safe", pure=True).parse(text):

@@ -24,6 +24,7 @@ PAGES = {
     "rejected": "/approvals/{rejected}",
     "result": "/approvals/{voted}/result",
     "evaluation": "/evaluation",
+    "what if": "/what-if",
     "no page": "/nowhere",
 }
 

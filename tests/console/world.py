@@ -39,6 +39,7 @@ USERS = {
     "eve": {"acme": ["approver"], "zeta": ["approver"]},
     "zed": {"zeta": ["approver"]},
     "kim": {"acme": ["approver", "compliance"]},
+    "oli": {"acme": ["operator"]},
 }
 Text = Annotated[str, Field(max_length=500, description="A text.")]
 Amount = Annotated[float, Field(description="In euros.")]

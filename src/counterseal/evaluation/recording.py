@@ -6,7 +6,7 @@ puts on record that they are read (`operations.auditor.note_export`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from counterseal.audit import Event, EventType
@@ -80,7 +80,7 @@ class RecordedCall(NamedTuple):
 
 async def read_calls(
     store: Store, vault: Vault, tenant: str, search: EventFilter, *, batch: int = BATCH
-) -> AsyncIterator[Sequence[RecordedCall]]:
+) -> AsyncGenerator[Sequence[RecordedCall]]:
     """Yield the decisions of a tenant that match, in batches, oldest first."""
     search = search._replace(types=_DECISIONS, limit=batch)
     while True:

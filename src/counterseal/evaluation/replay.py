@@ -251,8 +251,11 @@ class _Judgement:
 
     def _run_gates(self) -> Decision | None:
         """Run the gates after recall. Returns the first denial."""
-        for gate in self.call.ctx.resolved.gates:
-            if isinstance(gate, AsyncGate) and self.call.ctx.probed is None:
+        ctx = self.call.ctx
+        if ctx.probed is not None or ctx.resolved.contract.probe is None:
+            return run_gates(self.call, ctx.resolved.gates, self)
+        for gate in ctx.resolved.gates:
+            if isinstance(gate, AsyncGate):
                 raise NotRecordedError("the target was not probed then")
             denied = run_gates(self.call, (gate,), self)
             if denied is not None:
@@ -326,6 +329,8 @@ class _Judgement:
         then = self.rules.recorded(self.capture)
         if self.recorded.outcome.verdict != "allow" or then is None:
             return {}
+        if then[1] is self.call.ctx.compiled:
+            return {charge.counter: charge for charge in self.call.ctx.charges}
         record, compiled = then
         result = budget.check(self.call.ctx.replace(record=record, compiled=compiled, memory=None))
         facts = getattr(result, "facts", {})

@@ -7,8 +7,10 @@ they refuse spends nothing and changes nothing.
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -127,7 +129,8 @@ class ReplayReport:
             parts.append(f"{self.count('other'):,} refused for another reason")
         if self.count("repeated"):
             parts.append(f"{self.count('repeated'):,} answered from the ledger")
-        return f"Of {self.calls:,} calls, {', '.join(parts)}."
+        calls = "1 call" if self.calls == 1 else f"{self.calls:,} calls"
+        return f"Of {calls}, {', '.join(parts)}."
 
 
 def _changed(judged: Judged) -> bool:
@@ -145,21 +148,31 @@ async def replay(
     search: EventFilter,
     *,
     sequential: bool = False,
+    batch: int = BATCH,
+    most: int | None = None,
     progress: Callable[[int], None] | None = None,
     into: ReplayReport | None = None,
 ) -> ReplayReport:
-    """Decide the recorded calls of a tenant again, and count what differs."""
+    """Decide the recorded calls of a tenant again, and count what differs.
+
+    It lets others run after each batch, and stops after `most` calls.
+    """
     report = ReplayReport(rules.same) if into is None else into
     course = None
     if sequential:
         if search.since is not None:  # counters of a tenant begin anew at midnight
             search = search._replace(since=search.since // _DAY * _DAY)
         course = Course(rules, search.since or 0.0)
-    async for batch in read_calls(store, vault, tenant, search, batch=BATCH):
-        for call in batch:
-            report.add(judge(call, rules) if course is None else course.judge(call))
-        if progress is not None:
-            progress(report.calls)
+    batches = read_calls(store, vault, tenant, search, batch=batch)
+    async with aclosing(batches):
+        async for calls in batches:
+            for call in calls:
+                report.add(judge(call, rules) if course is None else course.judge(call))
+            if progress is not None:
+                progress(report.calls)
+            if most is not None and report.calls >= most:
+                break
+            await sleep(0)
     return report
 
 

@@ -1,4 +1,4 @@
-"""Pages about calls: the search, one call, and the runs that calls belong to."""
+"""Pages about calls: the search, one call, runs, and what other rules would have decided."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from counterseal.accounts import Role
 from counterseal.approvals.display import Part
 from counterseal.codes import Code
 from counterseal.contract.money import money_text
+from counterseal.documents import read_yaml
+from counterseal.errors import ContractError
+from counterseal.evaluation.replay import Rules
+from counterseal.evaluation.what_if import ReplayReport, replay
+from counterseal.ledger.requests import EventFilter
 from counterseal.operations.auditor import NOT_CAPTURED as _NOT_KEPT
-from counterseal.operations.auditor import AmbiguousCallError, NotKeptError
+from counterseal.operations.auditor import AmbiguousCallError, NotKeptError, note_export
+from counterseal.policy import Policy, PolicyError
 from counterseal.views.base import WINDOWS
 from counterseal.views.call_page import ArgumentsRow, GateRow
 from counterseal.views.calls import FILTERS, BudgetRow, CallSearch
@@ -30,6 +36,8 @@ def routes(state: ConsoleState) -> list[Route]:
         state.get("/calls", search),
         state.post("/calls/{call_id:path}/arguments", show_arguments),
         state.get("/calls/{call_id:path}", show),
+        state.get("/what-if", ask_what_if),
+        state.post("/what-if", what_if),
         state.get("/runs", runs),
         state.get("/runs/{run_id:path}", run),
     ]
@@ -268,3 +276,61 @@ def _budget(row: BudgetRow) -> dict[str, Any]:
 def _amount(number: float, currency: str | None) -> str:
     """Return what was spent, or may be, as people read it."""
     return money_text(round(number * 10**6), currency) if currency else f"{number:,.6g}"
+
+
+# --- other rules ----------------------------------------------------------------------------------
+
+_MOST_REPLAYED: Final = 20_000
+"""Calls that one page decides again; `counterseal replay` has no limit."""
+_AT_ONCE: Final = 50
+"""Calls between which other requests are answered."""
+_DAYS: Final = {"1": "the last day", "7": "the last 7 days", "30": "the last 30 days"}
+_LONGEST_POLICY: Final = 60_000
+
+
+async def ask_what_if(
+    request: PageRequest, error: str = "", report: ReplayReport | None = None
+) -> Response:
+    """Show the form for a policy, and what it would have decided."""
+    may = request.person.may(Role.OPERATOR)
+    return await request.render(
+        "what_if.html",
+        title="What if",
+        path="/calls",
+        status=422 if error else 200,
+        may=may,
+        policy=request.form.get("policy", ""),
+        days=request.form.get("days", "7"),
+        choices=_DAYS,
+        sequential="sequential" in request.form,
+        kinds=WORDS["what_if"],
+        error=error,
+        report=report,
+        most=_MOST_REPLAYED,
+        longest=_LONGEST_POLICY,
+    )
+
+
+async def what_if(request: PageRequest) -> Response:
+    """Decide recorded calls again under the policy of the form. Requires the role operator."""
+    view, days = request.view.calls, request.form.get("days", "")
+    view.require(Role.OPERATOR)
+    text = request.form.get("policy", "")
+    if days not in _DAYS or not 0 < len(text) <= _LONGEST_POLICY:
+        return await ask_what_if(request, "Write the rules, and choose how far back to look.")
+    try:
+        policy = Policy.from_data(read_yaml("policy", text).data)
+    except (ContractError, PolicyError) as error:
+        return await ask_what_if(request, "; ".join(str(one) for one in error.problems))
+    runtime, now = view.runtime, view.runtime.clock()
+    contracts = [record.contract for record in runtime.registry.records]
+    calls = f"replay of {_DAYS[days]}"
+    await note_export(runtime.store, view.tenant, by=request.person.name, calls=calls, now=now)
+    report = await replay(
+        *(runtime.store, runtime.vault, view.tenant, Rules(policy, contracts, same=False)),
+        EventFilter(since=now - int(days) * 86_400),
+        sequential="sequential" in request.form,
+        batch=_AT_ONCE,
+        most=_MOST_REPLAYED,
+    )
+    return await ask_what_if(request, report=report)
