@@ -9,6 +9,7 @@ copied with ids of their own. With `--big` it has a million calls.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import sys
 import tempfile
@@ -185,6 +186,7 @@ async def bench(house: House) -> None:
         file = folder / "policy.yaml"
         file.write_text(POLICY)
         contracts = [record.contract for record in recorded.registry.records]
+        gc.freeze()  # as the command does
         rules, reports = Rules(Policy.load(file), contracts, same=False), list[ReplayReport]()
         parties = {DECIDED: deciding(recorded, rules, reports), HUNDRED: constant(100e-6)}
         await house.compare(

@@ -289,6 +289,7 @@ def recorded(shell: Shell) -> None:
     shell.run("audit", "export", "--tenant", "acme", "--tool", "draft_reply")
     shell.run("audit", "forget", letter["call_id"], "--reason", "asked to", "--tenant", "acme")
     shell.run("metrics", "--tenant", "acme")
+    shell.run("replay", "--since", "30d", "--by", "root")
 
 
 def imported(shell: Shell) -> None:

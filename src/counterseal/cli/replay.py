@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -119,6 +120,7 @@ def replay(
         from counterseal.operations.auditor import note_export
 
         report = ReplayReport(rules.same)
+        gc.freeze()  # contracts and modules are not looked through again for each batch
         with ProgressBar("call") as bar:
             for name, search in await _searches(opened, tenant, what, begin):
                 label = f"replay of {what or f'calls since {since}'}"

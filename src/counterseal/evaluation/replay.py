@@ -58,6 +58,14 @@ _WORLD: Final = {
 """Refusals by the ledger that no capture can show again, by rule."""
 _REGISTRY: Final = Registry()
 _EXECUTOR: Final = Executor()
+_NOTHING_KNOWN: Final = GateContext(
+    proposal=Proposal(tool="", arguments=""),
+    principal=Principal(tenant="-", agent="-"),
+    call_id="",
+    now=0.0,
+    registry=_REGISTRY,
+    executor=_EXECUTOR,
+)
 _CACHED: Final = 16_384
 
 
@@ -360,15 +368,13 @@ class _Judgement:
             if found is None and (capture.contract_hash is not None or reason is None):
                 _missing_contract(capture)
         principal, known = _principal(_key(capture.principal)), self.known
-        run = _run(capture, None if found is None else found[0])
+        run = _run(capture)
         budgets = capture.tenant[1] if capture.tenant else None
-        return GateContext(
+        return _NOTHING_KNOWN.replace(  # many times as fast as a new context
             proposal=_proposal(capture),
             principal=principal,
             call_id=self.recorded.call_id,
             now=capture.now,
-            registry=_REGISTRY,
-            executor=_EXECUTOR,
             run=run,
             tenant=capture.tenant[0] if capture.tenant else EMPTY,
             limits=None if budgets is None else _budgets(to_json(budgets)),
@@ -518,8 +524,17 @@ def _proposal(capture: Capture) -> Proposal:
     return Proposal(**given, arguments=capture.arguments, configurable=config)
 
 
-def _run(capture: Capture, record: RegistryRecord | None) -> RunRecord:
-    run_id, turn, pin, read, started_at, settings = capture.run
+@lru_cache(maxsize=_CACHED)
+def _plain_run(tenant: str, run_id: str, turn: int, started_at: float) -> RunRecord:
+    """Return a run without settings, of whose state nothing was read."""
+    state = RecordedState({})
+    return RunRecord(tenant=tenant, run_id=run_id, started_at=started_at, turn=turn, state=state)
+
+
+def _run(capture: Capture) -> RunRecord:
+    run_id, turn, _, read, started_at, settings = capture.run
+    if not (settings or read):
+        return _plain_run(capture.principal[0], run_id, turn, started_at)
     more: dict[str, Any] = {}
     if settings:
         budgets, allowed = settings.get("budgets"), settings.get("allowed_tools")
@@ -542,7 +557,6 @@ def _run(capture: Capture, record: RegistryRecord | None) -> RunRecord:
         state=state,
         state_versions=versions,
         turn=turn,
-        pins={} if pin is None or record is None else {record.name: pin},
         **more,
     )
 
