@@ -45,7 +45,7 @@ def test_its_commands_for_a_try_by_hand_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CASE_ASSISTANT_HOME", raising=False)
     commands = re.findall(r"^\$ counterseal (.*)$", TEXT, re.MULTILINE)
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
         done = CliRunner().invoke(app, shlex.split(command), prog_name="counterseal")
         assert done.exit_code == 0, done.output
