@@ -17,7 +17,11 @@ from world import EFFECTS, World, approve, effects
 
 from counterseal import Grant, Principal, Voter
 from counterseal.adapters.host import NotRecordedError
+from counterseal.config import load_settings
 from counterseal.errors import ContractError, StoreError
+from counterseal.evaluation.scenarios import CallPattern, Scenario
+from counterseal.evaluation.trials import World as ScenarioWorld
+from counterseal.evaluation.trials import run_trial
 from counterseal.testing import FakeClock
 
 CASES: dict[str, Any] = {}
@@ -456,3 +460,38 @@ async def a_tool_of_an_mcp_server(world: World) -> None:
         turn = await session.resume()
         has(turn.results["c_post"], "posted hello")
         same(effects("post"), [["post", "hello"]])
+
+
+@case
+async def a_scenario_is_judged_by_what_the_adapter_recorded(world: World) -> None:
+    (world.place / "counterseal.toml").write_text(
+        f'[agents.{w.AGENT}]\ntenant = "acme"\nuser = "u_1"\n'
+    )
+    settings = load_settings(world.place / "counterseal.toml")
+    scenario = Scenario(
+        name="note it",
+        objective="Note x.",
+        agent=w.AGENT,
+        calls=(CallPattern(tool="note", arguments={"text": "x"}),),
+        forbid=(CallPattern(tool="pay"),),
+    )
+
+    async def agent(task: Any) -> str | None:
+        session = world.session(
+            task.runtime,
+            [[NOTE, LOOK, PAY], "done"],
+            principal=lambda _: task.principal,
+            run_id=lambda _: task.run_id,
+            pause="wait",
+            wait=0.0,
+        )
+        return (await session.start()).final
+
+    trial = await run_trial(ScenarioWorld(settings=settings, contracts=()), scenario, agent)
+    same(trial.score.wrong, ())
+    uses = {use.tool: use for use in trial.trajectory.uses}
+    same(set(uses), {"note", "look_up", "pay"})
+    same((uses["pay"].approval, uses["pay"].executed), ("asked", False))
+    same(trial.score.shares["security"], (1, 1))
+    same(trial.score.shares["overuse"], (2, 3))
+    count(note=1, look_up=1)

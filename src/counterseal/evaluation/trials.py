@@ -19,6 +19,7 @@ from counterseal.config.discovery import Discovered, discover
 from counterseal.config.tables import KeysTable, NotificationsTable, ObservationsTable
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract, KeepReads
+from counterseal.contract.tool_context import Context
 from counterseal.errors import ContractError, CountersealError, NotDoneError, Problem, Severity
 from counterseal.evaluation.agents import AS_DECLARED, Agent, AgentTask, Wording
 from counterseal.evaluation.scenarios import Scenario, contains
@@ -164,8 +165,14 @@ def _stopping(item: Discovered, contract: Contract, stopped: list[str]) -> Disco
         stopped.append(item.name)
         raise NotDoneError("The scenario has no answer of this tool, so nothing was done.")
 
-    stop.__name__ = stop.__qualname__ = item.name
-    return replace(item, tool=Tool(contract=contract, function=stop))
+    return replace(item, tool=_stand_in(contract, stop))
+
+
+def _stand_in(contract: Contract, function: Callable[..., Any]) -> Tool[..., Any]:
+    """Return a tool with another function, which takes the key of a change as the real one may."""
+    function.__name__ = function.__qualname__ = contract.name
+    injected = {"counterseal_call": Context} if contract.mutates else {}
+    return Tool(contract=contract, function=function, injected=injected)
 
 
 def _with_answers(item: Discovered, answers: Sequence[Any]) -> Discovered:
@@ -186,12 +193,11 @@ def _with_answers(item: Discovered, answers: Sequence[Any]) -> Discovered:
     def read_back() -> Any:
         return last[0] if last else None
 
-    answer.__name__ = answer.__qualname__ = item.name
     instead: dict[str, Any] = {"expected": None}
     if callable(contract.read_back):
         instead["read_back"] = read_back
     contract = contract.model_copy(update=instead)
-    return replace(item, contract=contract, tool=Tool(contract=contract, function=answer))
+    return replace(item, contract=contract, tool=_stand_in(contract, answer))
 
 
 async def run_trial(
