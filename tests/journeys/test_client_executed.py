@@ -122,7 +122,7 @@ async def test_a_call_is_handed_over_reported_and_verified(runtime, screen):
 
     done = await report(runtime, handed, output=screen.open(handed.data))
     assert (done.code, done.data, done.trust) == (Code.SUCCESS, NOTED, "untrusted")
-    assert done.verification.required
+    assert (done.verification.required, done.caller_call_id) == (True, "toolu_1")
     (ending,) = await endings(runtime, handed)
     assert ending.body["reported_by"] == "client"
     assert (await Reconciler(runtime).once())["verified"] == 1
@@ -352,6 +352,18 @@ async def test_a_report_after_the_deadline_counts_until_a_worker_looks_into_it(s
     handed = await runtime.submit(ask(), someone())
     clock.advance(31)
     assert (await report(runtime, handed, output=NOTED)).ok
+
+
+@pytest.mark.parametrize("outcome", [{"output": NOTED}, {"error": "It broke."}])
+async def test_a_report_is_late_once_the_same_call_was_made_after_the_deadline(screen, outcome):
+    clock = FakeClock()
+    runtime = runtime_for(window(screen), store=MemoryStore(clock), clock=clock)
+    handed = await runtime.submit(ask(), someone())
+    clock.advance(31)
+    assert (await runtime.submit(ask(), someone())).code is Code.IDEMPOTENCY_CONFLICT
+    assert await refusal(report(runtime, handed, **outcome)) == "late"
+    (said,) = await endings(runtime, handed)
+    assert said.body["settled"] is False
 
 
 async def test_the_deadline_is_the_earliest_of_contract_run_and_caller(screen):

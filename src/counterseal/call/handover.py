@@ -27,7 +27,7 @@ from counterseal.execution.attempt import Outcome
 from counterseal.execution.failures import code_of, describe, judge
 from counterseal.gates.base import deny
 from counterseal.gates.parse import is_id
-from counterseal.ledger.entry import CLIENT_WORKER, Entry, destination_key
+from counterseal.ledger.entry import CLIENT_WORKER, Entry, EntryStatus, destination_key
 from counterseal.ledger.requests import StoredEntry
 from counterseal.observation import FieldError, Observation
 from counterseal.observation.observation import from_stored
@@ -96,17 +96,31 @@ async def settle_report(
     """
     kept, resume = await _find(report, principal, services)
     call = await _reported_call(kept, resume, report, services)
-    observation = observe(call, services)
-    if report.fence < kept.entry.fence or kept.entry.worker == CLIENT_WORKER:
+    observation, own = observe(call, services), (resume.ids or {}).get("call_id")
+    if report.fence < kept.entry.fence or not await _has_outcome(kept.entry, services):
         answer = await settle(call, observation, services)
         if call.settled:
-            return answer
+            return answer._replace(caller_call_id=own)
         kept, _ = await _find(report, principal, services)
-    if report.fence < kept.entry.fence:
-        raise ReportError("late", "The deadline has passed, and the outcome was looked into.")
     if kept.entry.worker == CLIENT_WORKER:
         raise StoreError("the report could not be written; report it again")
-    return _repeated(kept.entry, call, observation, services)
+    if report.fence < kept.entry.fence or not await _has_outcome(kept.entry, services):
+        raise ReportError("late", "The deadline has passed, and the outcome was looked into.")
+    return _repeated(kept.entry, call, observation, services)._replace(caller_call_id=own)
+
+
+async def _has_outcome(entry: Entry, services: CallServices) -> bool:
+    """Return False while no report was accepted: the client has the call, or is late with it.
+
+    An entry whose outcome is unknown may be that of a reported error, which is on record.
+    """
+    if entry.status is not EntryStatus.PENDING:
+        return True
+    if entry.worker == CLIENT_WORKER:
+        return False
+    events = await services.store.events(entry.tenant, call_id=entry.call_id)
+    bodies = [event.body for _, event in events]
+    return any("reported_by" in body and "settled" not in body for body in bodies)
 
 
 async def _find(
@@ -179,7 +193,7 @@ def _repeated(
     """Answer a report after the first one: the same one as before, any other with an error."""
     again = settled_entry(call, entry, observation, None, services)
     if (again.status, again.phase) != (entry.status, entry.phase) or _said(again) != _said(entry):
-        raise ReportError("reported", "Another outcome of this call was reported before.")
+        raise ReportError("reported", "Another outcome of this call is on record.")
     return observation if entry.observation is None else from_stored(entry.observation)
 
 
