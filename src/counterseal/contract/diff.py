@@ -10,12 +10,10 @@ code, and a change of that code does not show here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Any, NamedTuple, Protocol, TypeVar
-
-from packaging.version import InvalidVersion, Version
+from typing import Any, NamedTuple
 
 from counterseal.canonical import pointer, thaw
 from counterseal.contract.approval_terms import Pattern, Then
@@ -30,14 +28,6 @@ from counterseal.contract.schema_diff import (
     shown,
 )
 from counterseal.contract.schemas import word_set
-
-
-class Versioned(Protocol):
-    @property
-    def version(self) -> str: ...
-
-
-V = TypeVar("V", bound=Versioned)
 
 
 class Compatibility(StrEnum):
@@ -243,8 +233,9 @@ def diff_records(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Contra
 
     A record that an earlier Counterseal stored lacks later fields: it had their defaults.
     """
-    later = {name: Contract.model_fields[name].default for name in LATER_FIELDS}
-    return tuple(_walk((), {**thaw(later), **old}, {**thaw(later), **new}))
+    fields = Contract.model_fields
+    later = {name: thaw(fields[name].default) for name in LATER_FIELDS if name not in old}
+    return tuple(_walk((), {**old, **later}, new))
 
 
 def _walk(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
@@ -281,10 +272,37 @@ def _ranked(name: str, rank: Callable[[Any], int]) -> Rule:
 
 def _safeguard(name: str) -> Rule:
     def rule(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
-        raised = isinstance(old, int) and isinstance(new, int) and new > old
-        yield _change(f"{name}-{'strengthened' if raised else 'weakened'}", path, old, new)
+        yield _change(f"{name}-{_strength(stronger=_rises(old, new))}", path, old, new)
 
     return rule
+
+
+def _rises(old: Any, new: Any) -> bool:
+    return isinstance(old, int) and isinstance(new, int) and new > old
+
+
+def _strength(*, stronger: bool) -> str:
+    return "strengthened" if stronger else "weakened"
+
+
+_KEYS = {
+    "supported": "idempotency",
+    "required": "key-required",
+    "ttl_seconds": "key-lifetime",
+    "payload_hash_required": "payload-hash",
+}
+
+
+def _idempotency(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
+    """A tool without keys has no lifetime to lose; keys that never expire live longest."""
+    for field in {**old, **new}:
+        before, after = old[field], new[field]
+        if same(before, after):
+            continue
+        lasting = not old["supported"] or (after is None and new["supported"])
+        stronger = _rises(before, after) or (field == "ttl_seconds" and lasting)
+        name = f"{_KEYS[field]}-{_strength(stronger=stronger)}" if field in _KEYS else ""
+        yield _change(name or "key-header-changed", (*path, field), before, after)
 
 
 def _members(name: str, plural: str) -> Rule:
@@ -401,7 +419,7 @@ _FIELDS = {
     **{
         field: field.rpartition(".")[2].replace("_", "-")
         for field in word_set(
-            "affordance.examples runtime.rate_limits runtime.cost_profile idempotency.key_header "
+            "affordance.examples runtime.rate_limits runtime.cost_profile "
             "observability.trace_attributes error_contract usage verify_after "
             "security.secrets_boundary security.egress_policy transactional.compensation_tool "
             "transactional.semantics risk_justification consequence keep_reads residency "
@@ -418,10 +436,6 @@ _SAFEGUARDS = {
     "security.tenant_scoped": "tenant-scope",
     "transactional.confirmation_required": "confirmation",
     "transactional.post_action_verification_required": "verification",
-    "idempotency.supported": "idempotency",
-    "idempotency.required": "key-required",
-    "idempotency.ttl_seconds": "key-lifetime",
-    "idempotency.payload_hash_required": "payload-hash",
     "observability.audit_required": "audit",
     "approvers": "approvers",
 }
@@ -440,6 +454,7 @@ _RULES: dict[str, Rule | str] = {
     ],
     "approval": _approval,
     "mcp": _upstream,
+    "idempotency": _idempotency,
     "security.required_scopes": _members("scope", "scopes"),
     "egress": _members("egress", "egress"),
     "secrets": _members("secret", "secrets"),
@@ -471,140 +486,3 @@ def _sentence(name: str, old: Any, new: Any) -> str:
     if new is None:
         return f"{name} removed, was {shown(old)}"
     return f"{name} changed from {shown(old)} to {shown(new)}"
-
-
-# --- versions -------------------------------------------------------------------------------------
-
-
-def bump_made(old: str, new: str) -> Bump:
-    """Return which part of a version rose; NONE if none did, or it is not a version like 1.4.0."""
-    try:
-        before, after = Version(old), Version(new)
-    except InvalidVersion:
-        return Bump.NONE
-    if after <= before:
-        return Bump.NONE
-    if (after.epoch, after.major) > (before.epoch, before.major):
-        return Bump.MAJOR
-    return Bump.MINOR if after.minor > before.minor else Bump.PATCH
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionStep:
-    """A tool's contract before and after. `old` is None for a new tool, `new` for a removed one."""
-
-    old: Contract | None
-    new: Contract | None
-    changes: tuple[ContractChange, ...]
-
-    @property
-    def tool(self) -> str:
-        return self._contract.name
-
-    @property
-    def version(self) -> str:
-        """The version that the step leads to; of a removed tool, the version that it had."""
-        return self._contract.version
-
-    @property
-    def _contract(self) -> Contract:
-        contract = self.new or self.old
-        if contract is None:
-            raise ValueError("a step has an old or a new contract")
-        return contract
-
-    @property
-    def made(self) -> Bump:
-        """The part of the version that rose. A tool that came or went has no version to raise."""
-        if self.old is None or self.new is None:
-            return Bump.MAJOR
-        return bump_made(self.old.version, self.new.version)
-
-
-def needed_bump(changes: Iterable[ContractChange]) -> Bump:
-    """Return the part of a version that has to rise because of these changes."""
-    return max((change.meaning.bump for change in changes), default=Bump.NONE)
-
-
-def undecided(step: VersionStep, allowed: Collection[str] = ()) -> tuple[ContractChange, ...]:
-    """Return the changes that a person has to decide about, without the ids that are allowed.
-
-    These are changes for guardians, a tool that is gone, and a version that rose too little. A
-    break that its version announces needs no decision: that is what versions are for.
-    """
-    left = [change for change in step.changes if change.id not in allowed]
-    found = [
-        change
-        for change in left
-        if change.meaning.guardians is _GOVERNANCE or change.id == "tool-removed"
-    ]
-    needed = needed_bump(left)
-    if step.old and needed > step.made and BUMP_MISSING not in allowed:
-        text = f"needs a new {needed.name.lower()} version, {next_version(step.old, needed)}"
-        values = {"before": step.old.version, "after": step.version}
-        place = "/identity/version"
-        found.append(ContractChange(id=BUMP_MISSING, pointer=place, message=text, **values))
-    return tuple(found)
-
-
-def next_version(contract: Contract, bump: Bump) -> str:
-    """Return the version after a contract's, with one part raised."""
-    version = _order(contract.version)
-    major, minor, patch = version.major, version.minor, version.micro
-    if bump is Bump.MAJOR:
-        return f"{major + 1}.0.0"
-    return f"{major}.{minor + 1}.0" if bump is Bump.MINOR else f"{major}.{minor}.{patch + 1}"
-
-
-def version_steps(old: Iterable[Contract], new: Iterable[Contract]) -> list[VersionStep]:
-    """Pair two sets of contracts by name, and return the pairs that differ, by name.
-
-    Each new version is compared with the old contract of that version, else with the version before
-    it, else with the oldest one. Versions that are in both sets and equal give no step.
-    """
-    before, after = _by_name(old), _by_name(new)
-    steps = []
-    for name in sorted({**before, **after}):
-        olds, news = before.get(name, []), after.get(name, [])
-        for contract in news:
-            base = baseline(contract.version, olds)
-            changes = _added(contract) if base is None else diff(base, contract)
-            if changes:
-                steps.append(VersionStep(old=base, new=contract, changes=changes))
-        if not news:
-            gone = olds[-1]
-            text = f"{name} {gone.version} is no longer declared"
-            change = ContractChange(id="tool-removed", message=text, before=gone.version)
-            steps.append(VersionStep(old=gone, new=None, changes=(change,)))
-    return steps
-
-
-def baseline(version: str, others: Iterable[V]) -> V | None:
-    """Return which of a tool's other versions one is compared with; None if there are none.
-
-    The last one of the same version, else of the version before, else of the oldest version.
-    """
-    line = sorted(others, key=lambda one: _order(one.version))
-    same_or_older = [one for one in line if _order(one.version) <= _order(version)]
-    return same_or_older[-1] if same_or_older else next(iter(line), None)
-
-
-def _added(contract: Contract) -> tuple[ContractChange, ...]:
-    text = f"{contract.name} {contract.version} is new"
-    return (ContractChange(id="tool-added", message=text, after=contract.version),)
-
-
-def _by_name(contracts: Iterable[Contract]) -> dict[str, list[Contract]]:
-    """Return the contracts of each tool, oldest version first."""
-    lines: defaultdict[str, list[Contract]] = defaultdict(list)
-    for contract in contracts:
-        lines[contract.name].append(contract)
-    return {name: sorted(line, key=lambda one: _order(one.version)) for name, line in lines.items()}
-
-
-def _order(version: str) -> Version:
-    """Return a version in its comparable form; one that is not like 1.4.0 comes first."""
-    try:
-        return Version(version)
-    except InvalidVersion:
-        return Version("0.dev0")

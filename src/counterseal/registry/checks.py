@@ -14,11 +14,12 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from counterseal.contract.declare import Tool, is_plain_tool, wrap_plain_tool
-from counterseal.contract.diff import Compatibility, baseline, diff, diff_records
+from counterseal.contract.diff import Compatibility, diff, diff_records
 from counterseal.contract.fill import compensation_problems
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.tool_context import Context
+from counterseal.contract.version_steps import baseline
 from counterseal.errors import ContractError, Problem, Severity
 from counterseal.proposal import check_tenant
 from counterseal.registry.records import Grant, RegistryRecord

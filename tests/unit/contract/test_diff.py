@@ -5,19 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterseal.contract import diff as room
-from counterseal.contract.diff import (
-    Bump,
-    Compatibility,
-    ContractChange,
-    bump_made,
-    diff,
-    needed_bump,
-    undecided,
-    version_steps,
-)
+from counterseal.contract.diff import Bump, Compatibility, ContractChange, diff
 from counterseal.contract.effects import Effect, RiskClass
 from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import Contract
+from counterseal.contract.version_steps import bump_made, needed_bump, undecided, version_steps
 
 COMPATIBLE = Compatibility.COMPATIBLE
 BREAKING = Compatibility.BREAKING
@@ -397,6 +389,19 @@ def test_rise_of_risk_is_for_governance_and_breaks(before, after):
     else:
         (change,) = changes
         assert change.kinds == ((BREAKING, GOVERNANCE) if after > before else (GOVERNANCE,))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ({"supported": False, "ttl_seconds": None}, {"ttl_seconds": 60}, "strengthened"),
+        ({"ttl_seconds": None}, {"ttl_seconds": 60}, "weakened"),
+        ({"ttl_seconds": 60}, {"ttl_seconds": None}, "strengthened"),
+    ],
+)
+def test_keys_that_live_shorter_are_a_weaker_protection(old, new, name):
+    ids = [one.id for one in between(changed(idempotency=old), changed(idempotency=new))]
+    assert f"key-lifetime-{name}" in ids
 
 
 def test_undeclared_effect_counts_as_the_worst():
