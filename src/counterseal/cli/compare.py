@@ -23,6 +23,7 @@ from counterseal.cli.project import (
     errors_end_the_command,
     project_settings_if_any,
     user_name,
+    with_store,
 )
 from counterseal.cli.render import (
     Parts,
@@ -42,8 +43,9 @@ from counterseal.cli.render import (
 if TYPE_CHECKING:
     from counterseal.config import Discovered
     from counterseal.config.baselines import ComparedSide
-    from counterseal.contract.diff import ContractChange, VersionStep
+    from counterseal.contract.diff import ContractChange
     from counterseal.contract.sources.mcp.lock import ExceptionRecord, Lock
+    from counterseal.contract.version_steps import VersionStep
     from counterseal.errors import Problem
 
 _DAYS: Final = 90
@@ -91,8 +93,8 @@ class JudgedStep:
 def compare(old: str, new: str | None, output: str, exceptions: NewExceptions) -> None:
     """Compare two sides, print the changes, and end the command with 1 if some need a decision."""
     from counterseal.config.baselines import read_sides
-    from counterseal.contract.diff import version_steps
     from counterseal.contract.sources.mcp.lock import Lock
+    from counterseal.contract.version_steps import version_steps
 
     settings = project_settings_if_any()
     lock_file = settings.lock_path() if settings else Path(_LOCK)
@@ -112,10 +114,37 @@ def compare(old: str, new: str | None, output: str, exceptions: NewExceptions) -
 
 
 def _registered(tool: str, version: str) -> Sequence[Discovered]:
-    found = (item for item in contracts_at([]) if item.contract is not None)
-    return [
-        one for one in found if one.contract and (one.name, one.contract.version) == (tool, version)
+    """Return the contract of a version: as the project declares it, else as the store knows it."""
+    declared = [
+        item
+        for item in contracts_at([])
+        if item.contract and (item.name, item.contract.version) == (tool, version)
     ]
+    return declared or list(_stored(tool, version))
+
+
+def _stored(tool: str, version: str) -> Iterator[Discovered]:
+    """Yield the last contract of this version that a worker registered in the project's store."""
+    from counterseal.config import Discovered
+    from counterseal.contract.model import Contract
+    from counterseal.errors import ContractError, Source
+
+    settings = project_settings_if_any()
+    if settings is None or settings.store_url() is None:
+        return
+    rows = with_store(None, lambda store: store.contracts({tool}))
+    for row in [row for row in rows if row.version == version][-1:]:
+        try:
+            contract = Contract.model_validate(row.record)
+        except ContractError as error:
+            # A stored contract names its code, which only the project of that time has.
+            reason = error.problems[0].message
+            fail(
+                one_line(f"{tool}@{version}: the stored contract can't be read: {reason}"),
+                "Check out the code that declares it, and compare folders.",
+            )
+        place = Source(file="store")
+        yield Discovered(name=tool, contract=contract, path=Path(place.file), source=place)
 
 
 def _note_code(*sides: ComparedSide) -> None:
@@ -142,8 +171,9 @@ def _note_code(*sides: ComparedSide) -> None:
 
 def _allow(lock: Lock, steps: Sequence[VersionStep], options: NewExceptions) -> Lock:
     """Return the lock with a record for every open change that has one of the ids."""
-    from counterseal.contract.diff import MEANINGS, undecided
+    from counterseal.contract.diff import MEANINGS
     from counterseal.contract.sources.mcp.lock import ExceptionRecord
+    from counterseal.contract.version_steps import undecided
 
     if not options.because or not options.because.strip():
         fail("--allow needs a reason. Give it with --because TEXT.")
@@ -178,7 +208,8 @@ def _allow(lock: Lock, steps: Sequence[VersionStep], options: NewExceptions) -> 
 
 
 def _judged(step: VersionStep, after: ComparedSide, lock: Lock) -> JudgedStep:
-    from counterseal.contract.diff import Compatibility, undecided
+    from counterseal.contract.diff import Compatibility
+    from counterseal.contract.version_steps import undecided
     from counterseal.errors import Problem, Severity
 
     today = datetime.now(UTC).date()
@@ -260,7 +291,7 @@ def _record(old: str, new: str, judged: Sequence[JudgedStep]) -> dict[str, Any]:
 
 def _bumps(one: JudgedStep) -> dict[str, Any]:
     """Return which part of the version has to rise, and which did; None for a whole tool."""
-    from counterseal.contract.diff import needed_bump
+    from counterseal.contract.version_steps import needed_bump
 
     if one.step.old is None or one.step.new is None:
         return {"bump_needed": None, "bump_made": None}

@@ -26,7 +26,7 @@ from counterseal.errors import ContractError, Source
 PACKAGE: Final = "package:"
 FORMS: Final = (
     "a file or folder, a git revision (main, main:contracts, main..HEAD), "
-    "package:NAME, or TOOL@VERSION of the project"
+    "package:NAME, or TOOL@VERSION of the project or its store"
 )
 _TOOL_VERSION: Final = re.compile(r"([A-Za-z0-9_.-]{1,128})@([0-9][0-9A-Za-z.!+-]{0,63})")
 _MODE_AND_ID: Final = re.compile(rb"(100644|100755) blob ([0-9a-f]{40,64})")
@@ -53,7 +53,7 @@ class ComparedSide:
     def place(self, contract: Contract, pointer: str) -> Source | None:
         """Return the place of a contract's field in its file, seen from the working folder."""
         item = next((one for one in self.found if one.contract is contract), None)
-        if item is None:
+        if item is None or not item.path.exists():
             return None
         source = place_of(item, pointer)
         return replace(source, file=source.file.removeprefix(self.temporary))
@@ -89,7 +89,7 @@ def _side(text: str, folder: Path, default: Sequence[Path], registered: Register
     if version is not None:
         found = registered(version[1], version[2])
         if not found:
-            raise ConfigError(f"{text}: the project has no such version of a tool.")
+            raise ConfigError(f"{text}: neither the project nor its store has this version.")
         return _readable(text, found)
     if text.startswith(PACKAGE):
         return _readable(text, discover(_package_paths(text.removeprefix(PACKAGE))))

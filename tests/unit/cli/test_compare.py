@@ -1,10 +1,12 @@
 """`counterseal diff OLD NEW`: changes with ids, for CI, and exceptions to them."""
 
+import asyncio
 import json
 import subprocess
 
 import pytest
 
+import counterseal
 from counterseal.contract.sources.mcp.lock import Lock
 
 from .conftest import GOOD
@@ -132,7 +134,23 @@ def test_versions_of_the_project_are_compared_by_name(run, write):
     assert record["summary"]["undecided"] > 0
     unknown = run("diff", "find_order@1.0.0", "find_order@3.0.0")
     assert unknown.exit_code == 2
-    assert "find_order@3.0.0: the project has no such version" in unknown.stderr
+    assert "find_order@3.0.0: neither the project nor its store has this" in unknown.stderr
+
+
+def test_version_that_only_the_store_knows_is_compared(run, write):
+    store = '[store]\nurl = "sqlite:///calls.db"\n'
+    write("counterseal.toml", f'[tools]\npaths = ["contracts"]\n{store}')
+    write("contracts/orders.yaml", GOOD)
+
+    async def work_once():
+        async with counterseal.open_project():
+            pass
+
+    asyncio.run(work_once())
+    write("contracts/orders.yaml", WRITES)
+    result = run("diff", "find_order@1.0.0", "find_order@2.0.0")
+    assert result.exit_code == 1
+    assert "effect-raised" in result.stdout
 
 
 def test_installed_package_is_a_side(run, write, monkeypatch, folder):

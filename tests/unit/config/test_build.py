@@ -66,7 +66,7 @@ async def test_everything_that_the_file_names_is_in_the_runtime(write):
         '[policy]\npaths = ["rules.yaml"]\n'
         '[[grants]]\nagent = "bot"\ntool = "count"\nversion = "1.*"\nmode = "read"\n'
         'max_calls_per_run = 2\nscopes = ["s"]\nrisk_limit = "READ_ONLY"\n'
-        'expires_at = 2030-01-01T00:00:00Z\ntenant = "acme"\n'
+        'expires_at = 2030-01-01T00:00:00Z\ntenant = "acme"\nmax_effect = "compute"\n'
         "[tenants.acme]\nbudgets = {reads = 5, money = {day = {EUR = 1.5}}}\n"
         'facts = {residency = "eu"}\n',
         tools__py=TOOLS,
@@ -88,6 +88,7 @@ async def test_everything_that_the_file_names_is_in_the_runtime(write):
                 tenant="acme",
             ),
         )
+        assert runtime.registry.grants[0].max_effect == "compute"
         assert runtime.policy.rules[-1].id == "closed"
         assert len(runtime.policy.rules) == len(Policy.default().rules) + 1
         assert runtime.tenants == {
