@@ -98,10 +98,15 @@ def parsed(printed: str) -> Any:
         return [json.loads(line) for line in printed.splitlines()]
 
 
+GROUPS = {
+    *("approvals", "audit", "grants", "import", "keys", "policy", "registry", "scenarios"),
+    "users",
+}
+
+
 def command_name(words: tuple[str, ...]) -> str:
     """Return a command's words without its arguments: `approvals list`."""
-    groups = ("approvals", "audit", "keys", "policy", "registry", "users", "import", "scenarios")
-    if words[0] in groups:
+    if words[0] in GROUPS:
         return f"{words[0]} {words[1]}"
     if words[0] == "reconcile" and words[1] in ("list", "settle", "undo", "again", "dismiss"):
         return f"reconcile {words[1]}"
@@ -160,6 +165,7 @@ def declared(shell: Shell) -> None:
     shell.run("schema", "contract")
     shell.run("schema", "envelope")
     shell.run("schema", "observation")
+    shell.run("schema", "settings")
     shell.run("explain", "CONFIRMATION_MISSING")
     shell.run("explain", "input-unbounded")
     shell.run("policy", "test", "policy.yaml")
@@ -253,6 +259,9 @@ def operated(shell: Shell) -> None:
     shell.run("registry", "log")
     lowered = shell.folder / "contracts" / "wipe_sandbox.yaml"
     lowered.write_text(LOWERED, encoding="utf-8")
+    given = shell.run("grants", "add", "clerk", "search", "--max-calls", "3", *BY)
+    shell.run("grants", "list", "--tool", "search")
+    shell.run("grants", "revoke", given["id"], *BY)
     accept = ("registry", "accept-risk", "wipe_sandbox", "--version", "1.0.0")
     shell.run(*accept, "--yes", *BY)
     shell.run(*accept, "--withdraw", *BY)

@@ -15,6 +15,7 @@ from counterseal.cli import (
     diff,
     evaluate,
     explain,
+    grants,
     import_openapi,
     init,
     keys,
@@ -77,6 +78,7 @@ app.add_typer(approvals.app, name="approvals")
 app.add_typer(audit.app, name="audit")
 app.add_typer(keys.app, name="keys")
 app.add_typer(registry.app, name="registry")
+app.add_typer(grants.app, name="grants")
 app.add_typer(users.app, name="users")
 app.add_typer(reconcile.app, name="reconcile")
 app.add_typer(scenarios.app, name="scenarios")

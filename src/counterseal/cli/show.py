@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ContractForm = Literal[
     "card", "mcp", "openai", "openai-responses", "anthropic", "envelope", "record"
 ]
-SchemaSubject = Literal["contract", "envelope", "observation"]
+SchemaSubject = Literal["contract", "envelope", "observation", "settings"]
 
 
 def show(
@@ -86,10 +86,11 @@ def schema(
     subject: Annotated[SchemaSubject, Argument(help="What to describe.")],
     as_json: Annotated[bool, Option("--json", help="No effect: a schema is JSON already.")] = False,
 ) -> None:
-    """Print the JSON Schema of contract files, envelopes or observations.
+    """Print the JSON Schema of contract files, envelopes, observations or counterseal.toml.
 
     A contract file may leave out what follows from the effect. An envelope is the part of a
-    contract that travels between systems, with every field.
+    contract that travels between systems, with every field. Editors complete and check
+    counterseal.toml with the schema of its settings.
     """
     del as_json
     from counterseal.contract.model import Contract, Envelope
@@ -98,6 +99,10 @@ def schema(
 
     if subject == "contract":
         print_json(model_schema(Contract, title="ContractFile", mode="validation"))
+    elif subject == "settings":
+        from counterseal.config import Settings
+
+        print_json(model_schema(Settings, title="CountersealSettings", mode="validation"))
     elif subject == "envelope":
         print_json(model_schema(Envelope, title="ToolContract"))
     else:

@@ -2,11 +2,14 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import jsonschema_rs
 import pytest
 from ruamel.yaml import YAML
+
+import counterseal.cli
 
 CARD = Path(__file__).with_name("card_80.txt")
 
@@ -88,6 +91,17 @@ invariants:
     check: "true"
     correct: drop_step
 """
+
+
+def test_settings_of_every_template_fit_the_schema_that_is_printed_for_them(run):
+    fits = jsonschema_rs.validator_for(json.loads(run("schema", "settings").stdout)).is_valid
+    templates = Path(counterseal.cli.__file__).with_name("templates")
+    files = list(templates.glob("*/counterseal.toml"))
+    assert files
+    for file in files:
+        assert fits(tomllib.loads(file.read_text())), file
+    assert not fits({"tools": {"path": ["tools.py"]}})
+    assert not fits({"grants": [{"agent": "a"}]})
 
 
 def test_contract_files_fit_the_schema_that_is_printed_for_them(run, write, good):
