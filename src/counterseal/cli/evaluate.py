@@ -104,7 +104,7 @@ def evaluate(
     if record:
         files[settings.evaluation_path()] = json.dumps(report.record(), indent=1)
     write_files(files)
-    render(report.record(), lambda: _page(report), as_json=as_json)
+    render(report.record(), lambda: _page(report, require=require), as_json=as_json)
     if not report.ok or (require and report.missing()):
         raise typer.Exit(1)
 
@@ -166,7 +166,7 @@ def _plan_page(plan: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
 # --- what came of it ------------------------------------------------------------------------------
 
 
-def _page(report: EvaluationReport) -> Iterator[RenderableType]:
+def _page(report: EvaluationReport, *, require: bool) -> Iterator[RenderableType]:
     for names in _groups([tool.name for tool in report.tools]):
         yield line("")
         rows = []
@@ -192,8 +192,7 @@ def _page(report: EvaluationReport) -> Iterator[RenderableType]:
     for tool in report.tools:
         if tool.note:
             yield paragraph(f"{tool.name}: {tool.note}", style="dim")
-    lacking = report.missing()
-    for name, kinds in lacking.items():
+    for name, kinds in report.missing().items() if require else ():
         yield paragraph(f"{name}: no passing case of {', '.join(kinds)}", style="dim")
 
 

@@ -27,12 +27,6 @@ class CellStatus(StrEnum):
 
 
 FORMAT: Final = "counterseal-evaluation/1"
-SIGNS: Final[Mapping[CellStatus, str]] = {
-    CellStatus.PASSED: "ok",
-    CellStatus.FAILED: "FAILED",
-    CellStatus.NOT_TRIED: "not tried",
-    CellStatus.NOT_APPLICABLE: "-",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +82,7 @@ class Cell:
             return str(self.counted(CellStatus.PASSED))
         if self.status is CellStatus.FAILED:
             return f"{self.counted(CellStatus.FAILED)} FAILED"
-        return SIGNS[self.status]
+        return self.status.value if self.applies else "-"
 
     def record(self) -> dict[str, Any]:
         """Return the cell as plain JSON data."""

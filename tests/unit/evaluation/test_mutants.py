@@ -303,3 +303,24 @@ async def test_a_tool_that_shows_one_tenants_data_to_another_is_found(failures, 
     assert [name for _, name, _ in found] == (
         [] if apart else ["another tenant sees nothing of it"]
     )
+
+
+# --- replay ---------------------------------------------------------------------------------------
+
+
+async def test_a_rule_that_looks_outside_of_the_call_is_found(failures):
+    quoted = []
+
+    async def quote(amount: Amount) -> dict[str, int]:
+        """Quote a price."""
+        quoted.append(amount)
+        return {"price": amount}
+
+    def not_yet(call, _state, _config):
+        return call["amount"] not in quoted
+
+    rule = Invariant(id="once", rule="An amount is quoted once.", check=not_yet)
+    mutant = tool(**READS, invariants=[rule])(quote)
+    found = await failures(mutant, mode="replay", reset=quoted.clear)
+    assert modes_of(found) == {"replay"}
+    assert "the gate semantics decided" in found[0][2]

@@ -14,6 +14,7 @@ from counterseal.evaluation.modes import (
     observations,
     permission_boundaries,
     repair_loop,
+    replayed,
     reversal,
     schema_conformance,
     schema_drift,
@@ -32,4 +33,5 @@ MODES: Final[tuple[EvaluationMode, ...]] = (
     reversal.MODE,
     injection.MODE,
     schema_drift.MODE,
+    replayed.MODE,
 )
