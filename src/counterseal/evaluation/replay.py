@@ -9,13 +9,11 @@ it impossible to judge: it is never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from counterseal.call.admit import unreadable_tokens
 from counterseal.call.call import Call
@@ -24,10 +22,18 @@ from counterseal.call.decide import ask_beyond, overdrawn, run_gates
 from counterseal.call.hold import without_consent
 from counterseal.call.recall import answer_from
 from counterseal.contract.model import Contract
-from counterseal.errors import CountersealError
+from counterseal.evaluation.recorded_facts import (
+    NotRecordedError,
+    RecordedAuthority,
+    budgets_of,
+    entry_of,
+    principal_of,
+    probed_of,
+    proposal_of,
+    run_of,
+)
 from counterseal.evaluation.recording import CallVerdict, RecordedCall
 from counterseal.execution.executor import Executor
-from counterseal.execution.probes import Probe
 from counterseal.gates import BEFORE_RECALL, budget, compile_record
 from counterseal.gates.base import (
     EMPTY,
@@ -35,17 +41,14 @@ from counterseal.gates.base import (
     CompiledContract,
     Decision,
     GateContext,
-    Probed,
     Verdict,
 )
-from counterseal.ledger.entry import Entry, EntryStatus, Phase
-from counterseal.ledger.records import Budgets, Held, HeldStatus, RunRecord, token_counts
+from counterseal.ledger.records import Held, HeldStatus, token_counts
 from counterseal.ledger.requests import Charge, Memory
 from counterseal.policy import Policy
-from counterseal.proposal import Principal, Proposal, System
-from counterseal.registry import Grant, Reason, Refusal, Registry, RegistryRecord
+from counterseal.proposal import Principal, Proposal
+from counterseal.registry import Reason, Refusal, Registry, RegistryRecord
 from counterseal.registry.records import parse_version
-from counterseal.registry.selection import authorized
 
 _RESOLVED: Final = frozenset(list(Reason)[: list(Reason).index(Reason.NOT_EXPOSED)])
 """Why the registry has no record for a call: no contract changes that."""
@@ -66,11 +69,6 @@ _NOTHING_KNOWN: Final = GateContext(
     registry=_REGISTRY,
     executor=_EXECUTOR,
 )
-_CACHED: Final = 16_384
-
-
-class NotRecordedError(CountersealError):
-    """A decision needs something that the record does not have; the message says what."""
 
 
 class Judged(NamedTuple):
@@ -367,29 +365,29 @@ class _Judgement:
             refusal, found = None, self.rules.deciding(capture)
             if found is None and (capture.contract_hash is not None or reason is None):
                 _missing_contract(capture)
-        principal, known = _principal(_key(capture.principal)), self.known
-        run = _run(capture)
+        principal, known = principal_of(capture), self.known
+        run = run_of(capture)
         budgets = capture.tenant[1] if capture.tenant else None
         return _NOTHING_KNOWN.replace(  # many times as fast as a new context
-            proposal=_proposal(capture),
+            proposal=proposal_of(capture),
             principal=principal,
             call_id=self.recorded.call_id,
             now=capture.now,
             run=run,
             tenant=capture.tenant[0] if capture.tenant else EMPTY,
-            limits=None if budgets is None else _budgets(to_json(budgets)),
+            limits=None if budgets is None else budgets_of(to_json(budgets)),
             refusal=refusal,
-            recorded=RecordedAuthority(self.recorded, self.rules),
+            recorded=RecordedAuthority(self.recorded, self.rules.recorded),
             record=None if found is None else found[0],
             compiled=None if found is None else found[1],
             memory=self._memory(),
-            probed=_probed(capture),
+            probed=probed_of(capture),
             takes_over="takes_over" in known,
         )
 
     def _memory(self) -> Memory | None:
         known = self.known
-        entry = _entry(known.get("entry"), self.recorded)
+        entry = entry_of(self.recorded)
         held = self._held()
         if "entry" not in known and "run_counters" not in known:
             return None
@@ -415,180 +413,6 @@ class _Judgement:
 def _missing_contract(capture: Capture) -> NoReturn:
     digest = str(capture.contract_hash)[:19]
     raise NotRecordedError(f"its contract ({capture.proposal['tool']} {digest}…) is not here")
-
-
-class RecordedAuthority:
-    """Answers for the registry from what was recorded of it: the grant, or the refusal."""
-
-    def __init__(self, call: RecordedCall, rules: Rules) -> None:
-        self._call = call
-        self._rules = rules
-
-    def authorize(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:
-        """Return what the recorded grant allows, or the recorded refusal."""
-        capture = self._call.capture
-        assert capture is not None  # noqa: S101 - a call without one is not judged
-        own = capture.principal[1]
-        grant, reason, _ = capture.authority
-        if principal.agent != own and not isinstance(principal, System):
-            # Of the grants of an agent and those it works for, the tightest is kept.
-            if self._call.outcome.rule == "parent":
-                return Refusal(Reason.NO_GRANT, "")
-            return _grant(principal.agent, record.name, to_json(grant) if grant else b"")
-        if grant is None:
-            if reason is None:
-                raise NotRecordedError("whether the agent had a grant is not recorded")
-            then = self._rules.recorded(capture)
-            if then is None or _demands(then[0]) != _demands(record):
-                raise NotRecordedError("its agent had no usable grant, and the contract differs")
-            return Refusal(Reason(reason), "")
-        given = _grant(principal.agent, record.name, to_json(grant) if grant else b"")
-        covering = (given,) if not grant.get("version") or given.covers(record.parsed) else ()
-        now = _NEVER if given.expires_at is None else datetime.fromtimestamp(capture.now, UTC)
-        return authorized(record, principal, covering, now)
-
-    def catalogue(
-        self, principal: Principal, run_id: str, pins: Mapping[str, str] | None = None
-    ) -> tuple[RegistryRecord, ...]:
-        """Return nothing: the names of other tools are in a message, and decide nothing."""
-        return ()
-
-
-_NEVER: Final = datetime.min.replace(tzinfo=UTC)
-
-
-def _demands(record: RegistryRecord) -> tuple[Any, ...]:
-    """Return what a grant is weighed against."""
-    effect = record.contract.effect
-    return record.scopes, record.risk, effect, record.exposed, record.allowed_agent_roles
-
-
-class RecordedState(Mapping[str, Any]):
-    """The run state that a decision read. Other keys raise NotRecordedError."""
-
-    __slots__ = ("_read",)
-
-    def __init__(self, read: Mapping[str, Any]) -> None:
-        self._read = read
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self:
-            raise KeyError(key)
-        return self._read[key][1]
-
-    def __contains__(self, key: object) -> bool:
-        read = self._read.get(str(key))
-        if read is None:
-            raise NotRecordedError(f"the run's state under {key!r} is not recorded")
-        return len(read) > 1
-
-    def __iter__(self) -> Iterator[str]:
-        raise NotRecordedError("the whole state of the run is not recorded")
-
-    def __len__(self) -> int:
-        raise NotRecordedError("the whole state of the run is not recorded")
-
-
-def _key(values: Any) -> tuple[Any, ...]:
-    return tuple(tuple(value) if isinstance(value, list) else value for value in values)
-
-
-@lru_cache(maxsize=_CACHED)
-def _principal(values: tuple[Any, ...]) -> Principal:
-    tenant, agent, user, roles, scopes, risk, parents, covered = values
-    fields: dict[str, Any] = {"tenant": tenant, "agent": agent, "user": user, "roles": roles}
-    fields |= {"scopes": scopes, "risk_level": risk, "parents": parents}
-    return Principal(**fields) if covered is None else System(covered=covered, **fields)
-
-
-@lru_cache(maxsize=_CACHED)
-def _grant(agent: str, tool: str, settings: bytes) -> Grant:
-    # One object for each: the budget gate keeps the charges of a grant.
-    fields = from_json(settings) if settings else {}
-    if fields.get("expires_at") is not None:
-        fields["expires_at"] = datetime.fromisoformat(fields["expires_at"])
-    return Grant(agent=agent, tool=tool, **fields)
-
-
-@lru_cache(maxsize=_CACHED)
-def _budgets(limits: bytes) -> Budgets:
-    return Budgets(**from_json(limits))
-
-
-def _proposal(capture: Capture) -> Proposal:
-    given = dict(capture.proposal)
-    given.setdefault("run_id", capture.run[0])
-    config = given.pop("configurable", capture.config)
-    if "arguments" in given:  # as a plan had changed them
-        return Proposal(**given, configurable=config, proposed=capture.arguments)
-    return Proposal(**given, arguments=capture.arguments, configurable=config)
-
-
-@lru_cache(maxsize=_CACHED)
-def _plain_run(tenant: str, run_id: str, turn: int, started_at: float) -> RunRecord:
-    """Return a run without settings, of whose state nothing was read."""
-    state = RecordedState({})
-    return RunRecord(tenant=tenant, run_id=run_id, started_at=started_at, turn=turn, state=state)
-
-
-def _run(capture: Capture) -> RunRecord:
-    run_id, turn, _, read, started_at, settings = capture.run
-    if not (settings or read):
-        return _plain_run(capture.principal[0], run_id, turn, started_at)
-    more: dict[str, Any] = {}
-    if settings:
-        budgets, allowed = settings.get("budgets"), settings.get("allowed_tools")
-        more = {
-            name: settings[name] for name in ("deadline", "objective", "seen") if name in settings
-        }
-        if budgets:
-            more["budgets"] = _budgets(to_json(budgets))
-        if allowed is not None:
-            more["allowed_tools"] = frozenset(allowed)
-    if "*" in read:
-        version, state = read["*"]
-        versions = {"*": version}
-    else:
-        state, versions = RecordedState(read), {key: values[0] for key, values in read.items()}
-    return RunRecord(
-        tenant=capture.principal[0],
-        run_id=run_id,
-        started_at=started_at,
-        state=state,
-        state_versions=versions,
-        turn=turn,
-        **more,
-    )
-
-
-def _probed(capture: Capture) -> Probed | None:
-    if capture.probe is None:
-        return None
-    if capture.probe == "found":
-        return Probed(Probe(capture.version_seen, capture.target))
-    return Probed(None, failed=capture.probe == "failed")
-
-
-def _entry(values: Any, call: RecordedCall) -> Entry | None:
-    if values is None:
-        return None
-    call_id, status, fence, phase, same, lapsed, worker, answered = values
-    caller = call.event.caller
-    return Entry(
-        tenant=caller.tenant,
-        key="",
-        request_hash=b"" if same else b"other",  # a judged call has none
-        status=EntryStatus(status),
-        phase=None if phase is None else Phase(phase),
-        call_id=call_id,
-        run_id=caller.run_id,
-        tool=caller.tool,
-        version=caller.version,
-        fence=fence,
-        observation=EMPTY if answered else None,
-        worker="worker" if worker else None,
-        lapsed=lapsed,
-    )
 
 
 def _rates(found: tuple[RegistryRecord, CompiledContract]) -> Any:

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from counterseal.call.capture import Capture
 from counterseal.contract.model import Contract
+from counterseal.evaluation.recorded_facts import NotRecordedError
 from counterseal.evaluation.recording import BATCH, RecordedCall, read_calls
-from counterseal.evaluation.replay import Judged, NotRecordedError, Rules, judge
+from counterseal.evaluation.replay import Judged, Rules, judge
 from counterseal.gates.base import GateContext
 from counterseal.ledger.requests import EventFilter
 from counterseal.storage.store import Store
