@@ -71,9 +71,7 @@ class Everything:
                 ensure_ascii=False,
             ),
             "vault": repr([raw.decode() for _, raw, _ in runtime.store._backend.vault.values()]),
-            "state": repr(
-                [row.value for run in runtime.store._backend.state.values() for row in run.values()]
-            ),
+            "state": repr([row.value for row in runtime.store._backend.state.values()]),
             "ledger": repr(runtime.store._backend.entries),
             "spans": " ".join(span.to_json() for span in self.spans.get_finished_spans()),
             "log": "\n".join(
