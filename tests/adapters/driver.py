@@ -93,9 +93,11 @@ def run(framework, name: str) -> str | None:
 
 
 def compare(framework, name: str) -> list[str]:
-    """Run one fault with the adapter, and with the framework alone."""
+    """Run one fault with the adapter, and with the framework alone, which may have several ends."""
     _, fault = faults.FAULTS[name]
-    return [in_folder(framework, fault, governed) for governed in (True, False)]
+    governed, alone = (in_folder(framework, fault, one) for one in (True, False))
+    said, ends = getattr(framework, "VARIES", {}).get(name, (alone, ()))
+    return [governed, said if alone in ends else alone]
 
 
 def in_folder(framework, function, *more):

@@ -25,6 +25,13 @@ from world import RUN, Turn, World
 from counterseal.adapters import llama_index as adapter
 
 PACKAGES = ("llama-index-core",)
+VARIES = {
+    "three_in_one_turn": (
+        "1x, then 1x or 2x each",
+        [f"1x, {first}x, {second}x" for first in (1, 2) for second in (1, 2)],
+    )
+}
+"""Faults whose end differs from run to run with the framework alone: what is said, and the ends."""
 contract_for = adapter.contract_for
 
 
