@@ -93,7 +93,6 @@ def run(
     if mutate is not None and mutate not in _MUTATIONS:
         fail(f"--mutate must be {' or '.join(_MUTATIONS)}, got {mutate!r}.")
     world, chosen = _world(setup, allow_effects=allow_effects), _agent(agent, model)
-    system = _read_text(prompt) if prompt else ""
     with _problems_end_the_command():
         scenarios = read_scenarios(*files, tools=world.tools, agents=world.settings.agents)
     refused = list(world.refusals(scenarios))
@@ -103,14 +102,12 @@ def run(
     with _problems_end_the_command(), ProgressBar("trial") as progress:
         for wording in WORDINGS if mutate else (AS_DECLARED,):
             report = run_trials(
-                world,
-                scenarios,
-                chosen,
+                *(world, scenarios, chosen),
                 name=f"{agent} {model}".strip(),
                 label=wording.name if mutate else label,
                 trials=trials,
                 wording=wording,
-                prompt=system,
+                prompt=_read_text(prompt) if prompt else "",
                 progress=progress.show,
             )
             reports.append(asyncio.run(report))

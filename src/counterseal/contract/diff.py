@@ -93,7 +93,7 @@ def _mean(
 
 
 def _schema_meanings(side: Side) -> dict[str, Meaning]:
-    """Inputs are compared contravariantly, outputs covariantly: wider inputs break nobody."""
+    """Inputs are compared contravariantly, outputs covariantly: wider inputs break no caller."""
     harmless = "widened" if side == "input" else "narrowed"
     kept, broken = ("now-optional", "now-required")[:: 1 if side == "input" else -1]
     ids: dict[str, list[str]] = defaultdict(list)

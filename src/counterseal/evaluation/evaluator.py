@@ -47,7 +47,7 @@ from counterseal.runtime import Runtime
 
 _AGENT: Final = "evaluation"
 _CALLS: Final = 20
-"""Calls in a run, if a grant has to be made for a tool that nobody was granted."""
+"""Calls in a run, if a grant has to be made for a tool that has none."""
 _MOST_TRIED: Final = 40
 """Good calls that are offered to the gates, for one grant."""
 _MOST_SHRINKS: Final = 40
@@ -56,7 +56,7 @@ OnCase = Callable[[int, int, str], None]
 """Called with the number of cases done, of all cases, and the tool."""
 
 
-class Candidate(NamedTuple):
+class EvaluationTarget(NamedTuple):
     """A tool to evaluate, with what the report says about it."""
 
     subject: Subject
@@ -81,7 +81,7 @@ async def subjects_of(
     declared: Mapping[str, EvaluationTable | Mapping[str, Any]] | None = None,
     allow_effects: bool = False,
     reset: Callable[[], Any] | None = None,
-) -> list[Candidate]:
+) -> list[EvaluationTarget]:
     """Return the exposed tools of a runtime, or those that are named, ready to be evaluated.
 
     `declared` says how each is tried; for a project, its file does. Raises CountersealError for a
@@ -128,7 +128,7 @@ class _Situation(NamedTuple):
 
 async def _candidate(
     situation: _Situation, record: RegistryRecord, table: EvaluationTable
-) -> Candidate:
+) -> EvaluationTarget:
     """Return a tool with a caller and a good call that the gates do not refuse, if there is one."""
     real, ran, note = _what_runs(record, table, allow_effects=situation.allow_effects)
     declared = _fixture(table, situation.folder)
@@ -160,7 +160,7 @@ async def _candidate(
         arguments=first.good.source,
         note=" ".join(filter(None, (note, made))),
     )
-    return Candidate(first, about)
+    return EvaluationTarget(first, about)
 
 
 def _subjects(
@@ -270,7 +270,9 @@ async def _preview(subject: Subject) -> tuple[str, bool]:
 # --- cases ----------------------------------------------------------------------------------------
 
 
-def planned(candidate: Candidate, mode: EvaluationMode) -> tuple[str, bool, list[GeneratedCase]]:
+def planned(
+    candidate: EvaluationTarget, mode: EvaluationMode
+) -> tuple[str, bool, list[GeneratedCase]]:
     """Return why a mode has no cases for a tool, whether it applies, and its cases."""
     subject = candidate.subject
     why_not = mode.why_not(subject)
@@ -282,7 +284,7 @@ def planned(candidate: Candidate, mode: EvaluationMode) -> tuple[str, bool, list
 
 
 async def evaluate(
-    candidates: Iterable[Candidate],
+    candidates: Iterable[EvaluationTarget],
     *,
     modes: Sequence[EvaluationMode] = MODES,
     on_case: OnCase | None = None,

@@ -110,7 +110,7 @@ class World:
 
     @classmethod
     def of(cls, settings: Settings, **options: Any) -> World:
-        """Read the project. Trials keep everything, notify nobody, and use no key of it."""
+        """Read the project. Trials keep everything, send no notification, and use no key of it."""
         contracts = discover(settings.tool_paths(), strict=settings.tools.strict)
         problems = [problem for item in contracts for problem in item.problems]
         if errors := [problem for problem in problems if problem.severity is Severity.ERROR]:
