@@ -103,11 +103,11 @@ def constant(value: float) -> Block:
     return block
 
 
-async def first_calls(runtime: Runtime) -> Sequence[RecordedCall]:
-    """Return recorded calls of the runtime."""
-    async for batch in read_calls(runtime.store, runtime.vault, "acme", EventFilter()):
+async def first_calls(runtime: Runtime, tool: str) -> Sequence[RecordedCall]:
+    """Return recorded calls of a tool."""
+    async for batch in read_calls(runtime.store, runtime.vault, "acme", EventFilter(tool=tool)):
         return batch
-    raise SystemExit("nothing is on record")
+    raise SystemExit(f"no call of {tool} is on record")
 
 
 async def copy_record(
@@ -140,6 +140,8 @@ def deciding(runtime: Runtime, rules: Rules, reports: list[ReplayReport]) -> Blo
         seconds = time.process_time() - began
         if report.not_judged:
             raise SystemExit(f"not judged: {report.not_judged}")
+        if not report.changed:
+            raise SystemExit("a stricter policy changed no decision")
         reports.append(report)
         return Turn(seconds / report.calls, (), report.calls)
 
@@ -173,7 +175,10 @@ async def bench(house: House) -> None:
         for tool, row in (("read_case", reads), ("save_note", writes)):
             parties = {KEPT: submitting(kept, tool), NOT_KEPT: submitting(bare, tool)}
             await house.compare(tool, parties, [row], rounds=rounds)
-        calls = await first_calls(kept)
+        calls = [
+            *await first_calls(kept, "read_case"),
+            *await first_calls(kept, "save_note"),
+        ]
         pointers = [call.event.body["captured"] for call in calls]
         stored = await kept.store.fetch_all("acme", pointers)
         median = statistics.median(map(len, stored.values()))

@@ -173,6 +173,19 @@ async def test_a_destination_that_honours_the_key_is_asked_to_do_it_again(
     assert "tool.reconciled" in await types_of(store)
 
 
+async def test_a_worker_that_ends_anothers_call_says_what_its_capture_lacks(
+    worker, store, bank, clock
+):
+    declared = {"on_unknown": "retry_same_key", "keep_arguments_days": 0}
+    await worker(dead=True, **declared).submit(ask(), someone())
+    clock.advance(31)  # its lease is over
+    assert await Reconciler(worker(**declared)).once() == {"retried": 1}
+    bodies = {event.type.value: event.body for _, event in await store.events("acme")}
+    assert "resumed" in bodies["tool.reconciled"]
+    for name in ("tool.requested", "tool.reconciled"):
+        assert bodies[name]["not_captured"] == "opted_out", name
+
+
 @pytest.mark.parametrize("on_unknown", ["escalate", "retry_same_key", "read_back"])
 async def test_after_a_crash_the_calls_page_still_shows_what_its_gates_decided(
     worker, store, bank, clock, on_unknown
