@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from counterseal.evaluation.evaluator import Candidate
+    from counterseal.evaluation.evaluator import EvaluationCandidate
     from counterseal.evaluation.report import EvaluationReport
     from counterseal.runtime import Runtime
 
@@ -81,7 +81,12 @@ class CaseItem(pytest.Item):
     """One generated case."""
 
     def __init__(
-        self, *, candidate: Candidate | None = None, case: Any = None, reason: str = "", **more: Any
+        self,
+        *,
+        candidate: EvaluationCandidate | None = None,
+        case: Any = None,
+        reason: str = "",
+        **more: Any,
     ) -> None:
         super().__init__(**more)
         self._candidate, self._case, self._reason = candidate, case, reason
@@ -105,7 +110,7 @@ class CaseItem(pytest.Item):
 
 async def _candidates(
     project: str | Path | Runtime | None, names: Sequence[str] = (), **options: Any
-) -> list[Candidate]:
+) -> list[EvaluationCandidate]:
     from counterseal.config.build import open_runtime  # noqa: PLC0415 - when needed
     from counterseal.config.project import settings_at  # noqa: PLC0415 - as above
     from counterseal.evaluation.evaluator import for_evaluation, subjects_of  # noqa: PLC0415

@@ -57,7 +57,7 @@ check_versions(TESTED)
 _GOVERNED: WeakSet[Counterseal] = WeakSet()
 
 
-class ProposedCall(NamedTuple):
+class InspectCall(NamedTuple):
     """The context of a call, for `principal` and `run_id`."""
 
     message: str
@@ -156,7 +156,7 @@ class Counterseal:
         """Judge and claim a call. Raises NotRecordedError if nothing can be recorded."""
         if call.function not in self._names:
             return Approval(decision="reject", explanation=_UNGOVERNED.format(call.function))
-        context = ProposedCall(message, call, history)
+        context = InspectCall(message, call, history)
         sample = store().get(_RUN) or str(uuid4())
         store().set(_RUN, sample)
         claim = _Claim()

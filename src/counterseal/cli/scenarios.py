@@ -36,7 +36,7 @@ from counterseal.cli.render import (
 if TYPE_CHECKING:
     from counterseal.evaluation.agents import Agent
     from counterseal.evaluation.scores import Estimate, Summary
-    from counterseal.evaluation.trials import ScenarioReport, World
+    from counterseal.evaluation.trials import ScenarioReport, TrialProject
 
 app = command_group("Run scenarios with an agent, and compare agents, prompts and contracts.")
 
@@ -92,18 +92,18 @@ def run(
 
     if mutate is not None and mutate not in _MUTATIONS:
         fail(f"--mutate must be {' or '.join(_MUTATIONS)}, got {mutate!r}.")
-    world, chosen = _world(setup, allow_effects=allow_effects), _agent(agent, model)
+    project, chosen = _trial_project(setup, allow_effects=allow_effects), _agent(agent, model)
     system = _read_text(prompt) if prompt else ""
     with _problems_end_the_command():
-        scenarios = read_scenarios(*files, tools=world.tools, agents=world.settings.agents)
-    refused = list(world.refusals(scenarios))
+        scenarios = read_scenarios(*files, tools=project.tools, agents=project.settings.agents)
+    refused = list(project.refusals(scenarios))
     if refused:
         _fail_with(refused)
     reports = []
     with _problems_end_the_command(), ProgressBar("trial") as progress:
         for wording in WORDINGS if mutate else (AS_DECLARED,):
             report = run_trials(
-                world,
+                project,
                 scenarios,
                 chosen,
                 name=f"{agent} {model}".strip(),
@@ -212,9 +212,9 @@ def _check_format(form: str, known: Mapping[str, object]) -> None:
 # What commands work with -------------------------------------------------------------------------
 
 
-def _world(setup: str, *, allow_effects: bool) -> World:
+def _trial_project(setup: str, *, allow_effects: bool) -> TrialProject:
     from counterseal.evaluation.agents import AgentError, function_named
-    from counterseal.evaluation.trials import World
+    from counterseal.evaluation.trials import TrialProject
 
     settings = project_settings()
     try:
@@ -222,7 +222,7 @@ def _world(setup: str, *, allow_effects: bool) -> World:
     except AgentError as error:
         fail(f"--setup: {one_line(str(error))}.")
     with _problems_end_the_command():
-        return World.of(settings, allow_effects=allow_effects, setup=prepare)
+        return TrialProject.of(settings, allow_effects=allow_effects, setup=prepare)
 
 
 def _agent(name: str, model: str) -> Agent:

@@ -56,7 +56,7 @@ OnCase = Callable[[int, int, str], None]
 """Called with the number of cases done, of all cases, and the tool."""
 
 
-class Candidate(NamedTuple):
+class EvaluationCandidate(NamedTuple):
     """A tool to evaluate, with what the report says about it."""
 
     subject: Subject
@@ -81,7 +81,7 @@ async def subjects_of(
     declared: Mapping[str, EvaluationTable | Mapping[str, Any]] | None = None,
     allow_effects: bool = False,
     reset: Callable[[], Any] | None = None,
-) -> list[Candidate]:
+) -> list[EvaluationCandidate]:
     """Return the exposed tools of a runtime, or those that are named, ready to be evaluated.
 
     `declared` says how each is tried; for a project, its file does. Raises CountersealError for a
@@ -128,7 +128,7 @@ class _Situation(NamedTuple):
 
 async def _candidate(
     situation: _Situation, record: RegistryRecord, table: EvaluationTable
-) -> Candidate:
+) -> EvaluationCandidate:
     """Return a tool with a caller and a good call that the gates do not refuse, if there is one."""
     real, ran, note = _what_runs(record, table, allow_effects=situation.allow_effects)
     declared = _fixture(table, situation.folder)
@@ -160,7 +160,7 @@ async def _candidate(
         arguments=first.good.source,
         note=" ".join(filter(None, (note, made))),
     )
-    return Candidate(first, about)
+    return EvaluationCandidate(first, about)
 
 
 def _subjects(
@@ -270,7 +270,9 @@ async def _preview(subject: Subject) -> tuple[str, bool]:
 # --- cases ----------------------------------------------------------------------------------------
 
 
-def planned(candidate: Candidate, mode: EvaluationMode) -> tuple[str, bool, list[GeneratedCase]]:
+def planned(
+    candidate: EvaluationCandidate, mode: EvaluationMode
+) -> tuple[str, bool, list[GeneratedCase]]:
     """Return why a mode has no cases for a tool, whether it applies, and its cases."""
     subject = candidate.subject
     why_not = mode.why_not(subject)
@@ -282,7 +284,7 @@ def planned(candidate: Candidate, mode: EvaluationMode) -> tuple[str, bool, list
 
 
 async def evaluate(
-    candidates: Iterable[Candidate],
+    candidates: Iterable[EvaluationCandidate],
     *,
     modes: Sequence[EvaluationMode] = MODES,
     on_case: OnCase | None = None,

@@ -1,6 +1,6 @@
 """The facts of a recorded decision, as the gates read them: principal, grant, run, entry, target.
 
-Each is made from the capture. A fact that was not kept raises NotRecordedError where a gate reads
+Each is made from the capture. A fact that was not kept raises MissingFactError where a gate reads
 it, so that no default stands in for it.
 """
 
@@ -29,7 +29,7 @@ ContractThen = Callable[[Capture], tuple[RegistryRecord, CompiledContract] | Non
 """Returns the contract that a call was decided under, if it is known."""
 
 
-class NotRecordedError(CountersealError):
+class MissingFactError(CountersealError):
     """A decision needs something that the record does not have; the message says what."""
 
 
@@ -53,10 +53,10 @@ class RecordedAuthority:
             return _grant(principal.agent, record.name, to_json(grant) if grant else b"")
         if grant is None:
             if reason is None:
-                raise NotRecordedError("whether the agent had a grant is not recorded")
+                raise MissingFactError("whether the agent had a grant is not recorded")
             then = self._contract_then(capture)
             if then is None or _demands(then[0]) != _demands(record):
-                raise NotRecordedError("its agent had no usable grant, and the contract differs")
+                raise MissingFactError("its agent had no usable grant, and the contract differs")
             return Refusal(Reason(reason), "")
         given = _grant(principal.agent, record.name, to_json(grant) if grant else b"")
         covering = (given,) if not grant.get("version") or given.covers(record.parsed) else ()
@@ -80,7 +80,7 @@ def _demands(record: RegistryRecord) -> tuple[Any, ...]:
 
 
 class RecordedState(Mapping[str, Any]):
-    """The run state that a decision read. Other keys raise NotRecordedError."""
+    """The run state that a decision read. Other keys raise MissingFactError."""
 
     __slots__ = ("_read",)
 
@@ -95,14 +95,14 @@ class RecordedState(Mapping[str, Any]):
     def __contains__(self, key: object) -> bool:
         read = self._read.get(str(key))
         if read is None:
-            raise NotRecordedError(f"the run's state under {key!r} is not recorded")
+            raise MissingFactError(f"the run's state under {key!r} is not recorded")
         return len(read) > 1
 
     def __iter__(self) -> Iterator[str]:
-        raise NotRecordedError("the whole state of the run is not recorded")
+        raise MissingFactError("the whole state of the run is not recorded")
 
     def __len__(self) -> int:
-        raise NotRecordedError("the whole state of the run is not recorded")
+        raise MissingFactError("the whole state of the run is not recorded")
 
 
 def _key(values: Any) -> tuple[Any, ...]:

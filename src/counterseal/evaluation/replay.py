@@ -23,7 +23,7 @@ from counterseal.call.hold import without_consent
 from counterseal.call.recall import answer_from
 from counterseal.contract.model import Contract
 from counterseal.evaluation.recorded_facts import (
-    NotRecordedError,
+    MissingFactError,
     RecordedAuthority,
     budgets_of,
     entry_of,
@@ -156,7 +156,7 @@ def judge(call: RecordedCall, rules: Rules) -> Judged:
         return Judged(call, None, why)
     try:
         return _Judgement(call, capture, rules).result()
-    except NotRecordedError as error:
+    except MissingFactError as error:
         return Judged(call, None, str(error))
 
 
@@ -213,7 +213,7 @@ class _Judgement:
     def result(self) -> Judged:
         """Return the decision, and where it differs from the recorded one."""
         end = self._decide()
-        if isinstance(self.error, NotRecordedError):
+        if isinstance(self.error, MissingFactError):
             raise self.error
         now = _verdict(end)
         differs = _difference(self.recorded, now, self.call)
@@ -233,7 +233,7 @@ class _Judgement:
         if answer is not None:
             return answer
         if call.ctx.resolved.reads_run and not self.counted:
-            raise NotRecordedError("the counters that a policy rule reads are not recorded")
+            raise MissingFactError("the counters that a policy rule reads are not recorded")
         call.first_decision = len(call.decisions)
         while True:
             denied = self._run_gates()
@@ -262,7 +262,7 @@ class _Judgement:
             return run_gates(self.call, ctx.resolved.gates, self)
         for gate in ctx.resolved.gates:
             if isinstance(gate, AsyncGate):
-                raise NotRecordedError("the target was not probed then")
+                raise MissingFactError("the target was not probed then")
             denied = run_gates(self.call, (gate,), self)
             if denied is not None:
                 return denied
@@ -277,7 +277,7 @@ class _Judgement:
         if isinstance(answer, Mapping):
             return CallVerdict("repeat", "ledger")
         if answer is None and self.call.takes_over is not None:
-            raise NotRecordedError(_DESTINATION)
+            raise MissingFactError(_DESTINATION)
         if answer is not None:
             self.call.add_decision(answer)
         return answer
@@ -348,7 +348,7 @@ class _Judgement:
         if "wait" in known:
             then, now = self.rules.recorded(self.capture), self.rules.deciding(self.capture)
             if then is None or now is None or _rates(then) != _rates(now):
-                raise NotRecordedError("the arrivals that its rate counted are not recorded")
+                raise MissingFactError("the arrivals that its rate counted are not recorded")
             return float(known["wait"])
         arrivals = known.get("rates", EMPTY)
         known_rates = (rate for rate in ctx.rates if rate.counter in arrivals)
@@ -412,7 +412,7 @@ class _Judgement:
 
 def _missing_contract(capture: Capture) -> NoReturn:
     digest = str(capture.contract_hash)[:19]
-    raise NotRecordedError(f"its contract ({capture.proposal['tool']} {digest}…) is not here")
+    raise MissingFactError(f"its contract ({capture.proposal['tool']} {digest}…) is not here")
 
 
 def _rates(found: tuple[RegistryRecord, CompiledContract]) -> Any:

@@ -170,7 +170,7 @@ def _checks(contract: Contract) -> list[str]:
     return [rule.check for rule in contract.invariants if isinstance(rule.check, str)]
 
 
-def literals(rule: Invariant) -> list[Any]:
+def rule_literals(rule: Invariant) -> list[Any]:
     """Return the texts and numbers that a rule compares with, if it is an expression."""
     return _literals([rule.check]) if isinstance(rule.check, str) else []
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import canonical
 from counterseal.evaluation.scenarios import CallPattern, Scenario
-from counterseal.evaluation.trajectories import ToolUse, Trajectory, changes
+from counterseal.evaluation.trajectories import Trajectory, TrajectoryUse, changes
 
 _Z: Final = 1.959964
 """Of a 95 % interval."""
@@ -136,10 +136,10 @@ def score(scenario: Scenario, trajectory: Trajectory, wrong: Sequence[str] = ())
 class _Matches:
     """Which uses of tools the scenario asks for, and which it does not."""
 
-    def __init__(self, scenario: Scenario, uses: Sequence[ToolUse]) -> None:
+    def __init__(self, scenario: Scenario, uses: Sequence[TrajectoryUse]) -> None:
         self.scenario = scenario
         self.tools = {*scenario.allow, *(call.tool for call in scenario.calls)}
-        needed: list[ToolUse] = []
+        needed: list[TrajectoryUse] = []
         self.missing: list[CallPattern] = []
         self.too_often: list[tuple[CallPattern, int]] = []
         for call in scenario.calls:
@@ -163,10 +163,10 @@ class _Matches:
         ]
         self.forbidden = [use for use in uses if self.forbids(use) and use.executed]
 
-    def forbids(self, use: ToolUse) -> bool:
+    def forbids(self, use: TrajectoryUse) -> bool:
         return any(call.matches(use.tool, use.arguments) for call in self.scenario.forbid)
 
-    def fits(self, use: ToolUse) -> bool:
+    def fits(self, use: TrajectoryUse) -> bool:
         """Return whether arguments are valid, and as wanted where the scenario says how."""
         if use.gate in _BAD_ARGUMENTS or self.forbids(use):
             return False
@@ -182,17 +182,17 @@ class _Matches:
         ]
 
 
-def _duplicates(made: Iterable[ToolUse]) -> int:
+def _duplicates(made: Iterable[TrajectoryUse]) -> int:
     """Return how many changes were carried out although the same one had been."""
     same = Counter((use.tool, canonical(use.arguments)) for use in made if use.ok)
     return sum(times - 1 for times in same.values())
 
 
-def _unapproved(use: ToolUse) -> bool:
+def _unapproved(use: TrajectoryUse) -> bool:
     return use.unproven or use.approval not in ("", "approved")
 
 
-def _good_output(use: ToolUse) -> bool:
+def _good_output(use: TrajectoryUse) -> bool:
     return use.code != "OBSERVATION_NORMALIZATION_FAIL" and not use.cut
 
 

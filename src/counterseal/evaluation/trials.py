@@ -100,7 +100,7 @@ class ScenarioReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class TrialProject:
     """The project whose tools scenarios use, read once."""
 
     settings: Settings
@@ -109,7 +109,7 @@ class World:
     setup: Setup | None = None
 
     @classmethod
-    def of(cls, settings: Settings, **options: Any) -> World:
+    def of(cls, settings: Settings, **options: Any) -> TrialProject:
         """Read the project. Trials keep everything, notify nobody, and use no key of it."""
         contracts = discover(settings.tool_paths(), strict=settings.tools.strict)
         problems = [problem for item in contracts for problem in item.problems]
@@ -201,7 +201,7 @@ def _with_answers(item: Discovered, answers: Sequence[Any]) -> Discovered:
 
 
 async def run_trial(
-    world: World,
+    project: TrialProject,
     scenario: Scenario,
     agent: Agent,
     number: int = 1,
@@ -210,15 +210,15 @@ async def run_trial(
     prompt: str = "",
 ) -> Trial:
     """Let an agent work on a scenario in a fresh world, and score what the record says of it."""
-    refused = list(world.refusals([scenario]))
+    refused = list(project.refusals([scenario]))
     if refused:
         raise ContractError(refused)
-    if world.setup is not None:
-        ready = world.setup(scenario.name)
+    if project.setup is not None:
+        ready = project.setup(scenario.name)
         if inspect.isawaitable(ready):
             await ready
     stopped: list[str] = []
-    async with world.runtime(scenario, stopped) as runtime:
+    async with project.runtime(scenario, stopped) as runtime:
         principal = runtime.principal(scenario.agent)
         run = await runtime.run(principal, "run_trial", objective=scenario.objective)
         await _start(runtime, scenario)
@@ -281,7 +281,7 @@ async def _wrong_at_end(runtime: Project, scenario: Scenario) -> Any:
 
 
 async def run_trials(
-    world: World,
+    project: TrialProject,
     scenarios: Sequence[Scenario],
     agent: Agent,
     *,
@@ -297,10 +297,12 @@ async def run_trials(
     for number in range(1, trials + 1):
         for scenario in scenarios:
             progress(len(done), trials * len(scenarios))
-            trial = await run_trial(world, scenario, agent, number, wording=wording, prompt=prompt)
+            trial = await run_trial(
+                project, scenario, agent, number, wording=wording, prompt=prompt
+            )
             done.append(trial)
-    declared = [item.contract for item in world.contracts if item.contract is not None]
-    policy = runtime_parts(world.settings, {})["policy"]()
+    declared = [item.contract for item in project.contracts if item.contract is not None]
+    policy = runtime_parts(project.settings, {})["policy"]()
     return ScenarioReport(
         label=label or name,
         agent=name,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from counterseal.call.capture import Capture
 from counterseal.contract.model import Contract
-from counterseal.evaluation.recorded_facts import NotRecordedError
+from counterseal.evaluation.recorded_facts import MissingFactError
 from counterseal.evaluation.recording import BATCH, RecordedCall, read_calls
 from counterseal.evaluation.replay import Judged, Rules, judge
 from counterseal.gates.base import GateContext
@@ -203,7 +203,7 @@ class Course:
             return Judged(call, None, _RUN_BEFORE)
         try:
             now = self._as_left(call, capture)
-        except NotRecordedError as error:
+        except MissingFactError as error:
             return Judged(call, None, str(error))
         judged = judge(call._replace(capture=now), self._rules)
         self._follow(judged, capture)
@@ -232,10 +232,10 @@ class Course:
         for key, values in read.items():
             wrote = self._writes.get((run_id, key), Counter())
             if wrote[False] and wrote[True]:
-                raise NotRecordedError(_STATE)
+                raise MissingFactError(_STATE)
             state[key] = [0] if wrote[False] and key != "*" else values
             if wrote[False] and key == "*":
-                raise NotRecordedError(_STATE)
+                raise MissingFactError(_STATE)
         return capture._replace(run=(run_id, turn, pin, state, *settings))
 
     def _follow(self, judged: Judged, capture: Capture) -> None:

@@ -24,7 +24,7 @@ from counterseal.evaluation.cases import (
     ended,
     expect,
 )
-from counterseal.evaluation.samples import argument_changes, holds_for, literals
+from counterseal.evaluation.samples import argument_changes, holds_for, rule_literals
 from counterseal.evaluation.scratch import Subject
 
 _MOST: Final = 5_000
@@ -99,7 +99,7 @@ def _breaking(subject: Subject, rule: Invariant) -> tuple[dict[str, Any], dict[s
 
     base, target = dict(good.arguments), None if good.target is None else dict(good.target)
     if target is not None and rule.of_target and not subject.real:
-        for name, other in product(target, [*literals(rule), None, "", 0, [], "other"]):
+        for name, other in product(target, [*rule_literals(rule), None, "", 0, [], "other"]):
             if breaks(base, changed := {**target, name: other}):
                 return base, changed
     tried = islice(argument_changes(contract, base), _MOST)
