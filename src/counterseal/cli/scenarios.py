@@ -64,7 +64,9 @@ def run(
     trials: Annotated[int, Option(metavar="N", help="Tries of each scenario.", min=1)] = 1,
     setup: Annotated[
         str,
-        Option(metavar="FUNCTION", help="FILE.py:FUNCTION, called before each trial with a name."),
+        Option(
+            metavar="FUNCTION", help="FILE.py:FUNCTION, called before each trial with the name."
+        ),
     ] = "",
     allow_effects: Annotated[
         bool, Option("--allow-effects", help="Execute tools that change something.")
@@ -77,7 +79,7 @@ def run(
     save: Annotated[Path | None, Option(metavar="FILE", help="Write the report to it.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let an agent work on scenarios, and score what the record says of it.
+    """Let an agent work on scenarios, and score what the record says of its calls.
 
     Contracts, policy and grants are the project's. Each trial has a store in memory of its own.
     Tools with prepared answers are not executed; others are, and those that change something only
@@ -132,19 +134,19 @@ def compare(
     """Show reports side by side: two models, two prompts, or two versions of contracts."""
     reports = [report for file in files for report in _reports(file)]
     if len(reports) < 2:
-        fail("There is one report, and nothing to compare it with.", "Name another file.")
+        fail("A comparison needs two reports, got one.", "Name another file.")
     render([report.record() for report in reports], lambda: _comparison(reports), as_json=as_json)
 
 
 @app.command("import")
 def import_trajectories(
-    form: Annotated[str, Argument(metavar="FORMAT", help="The format; see below.")],
+    form: Annotated[str, Argument(metavar="FORMAT", help="One of the formats above.")],
     file: Annotated[Path, Argument(metavar="FILE", help="JSON, or JSON Lines.")],
     out: Annotated[
         Path | None, Option(metavar="FILE", help="Write the trajectories to it, as JSON Lines.")
     ] = None,
     name: Annotated[
-        str, Option(metavar="NAME", help="A scenario's, for a file with one trajectory.")
+        str, Option(metavar="NAME", help="The scenario that the one trajectory of the file is for.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -152,7 +154,7 @@ def import_trajectories(
 
     FORMAT is openai, anthropic (message lists), otel (spans as OTLP JSON), langsmith (runs),
     inspect (logs), tau2 (results) or trajectories. Give the written file to `scenarios run
-    --agent`: the calls are proposed again, and judged.
+    --agent`: the calls are proposed again, and judged by the project's contracts.
     """
     from dataclasses import replace
 
@@ -176,7 +178,7 @@ def import_trajectories(
 
 @app.command("export")
 def export(
-    form: Annotated[str, Argument(metavar="FORMAT", help="The format; see below.")],
+    form: Annotated[str, Argument(metavar="FORMAT", help="One of the formats above.")],
     files: Annotated[
         list[Path], Argument(metavar="REPORT...", help="What `scenarios run --save` wrote.")
     ],
@@ -185,7 +187,7 @@ def export(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write reports in a form of other programs.
+    """Write reports in the format of another program.
 
     FORMAT is junit (for CI systems), csv (for spreadsheets), inspect (a log for Inspect), otel
     (spans as OTLP JSON) or trajectories (for `--agent`).
@@ -239,7 +241,7 @@ def _agent(name: str, model: str) -> Agent:
 
 @contextmanager
 def _problems_end_the_command() -> Iterator[None]:
-    """End the command with every problem of a file, each with its place and its fix."""
+    """End the command on an error, with every problem of a file, its place and its fix."""
     from counterseal.errors import ContractError, CountersealError
     from counterseal.policy import PolicyError
 

@@ -128,7 +128,7 @@ def _argument(subject: Subject, name: str) -> Run:
             risky = subject.record.risk >= RiskClass.HIGH_RISK_EXTERNAL
             expect(
                 not (risky and scratch.executions),
-                f"executed with a value from untrusted text, and nobody asked: {ended(approved)}",
+                f"executed with a value from untrusted text, without approval: {ended(approved)}",
             )
             expect(
                 approved.approval_id is None or await _shown(scratch, approved.approval_id, name),

@@ -46,7 +46,7 @@ def _undo_name(subject: Subject) -> str:
 
 
 async def _reverse(scratch: Scratch, arguments: Arguments) -> list[str]:
-    """Carry the call out and reverse it; return the words of the reconciler's tallies."""
+    """Carry the call out and reverse it; return what the reconciler reports of its passes."""
     tenant = scratch.subject.caller.tenant
     end = await scratch.carry_out(arguments)
     expect(end.ok, f"the call to undo ended with {ended(end)}")
@@ -126,7 +126,7 @@ def _fails(subject: Subject) -> Run:
             words = await _reverse(scratch, arguments)
             concerns = await scratch.runtime.store.concerns(subject.caller.tenant)
         expect("compensated" not in words, "a reversal that failed is called compensated")
-        expect(concerns, "a reversal that failed needs nobody's attention")
+        expect(concerns, "a reversal that failed is not among what needs attention")
 
     return run
 

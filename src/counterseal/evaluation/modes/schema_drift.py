@@ -1,7 +1,7 @@
 """Schema drift: what happens when the function or the service behind a tool changes.
 
-Each case changes one field of the output, as a service that was changed would answer, or one part
-of the input schema, which a review of the new contract has to call breaking.
+Each case changes one field of the output, as a changed service would, or one part of the input
+schema, which `contract.diff` has to call breaking.
 """
 
 from __future__ import annotations
