@@ -65,7 +65,8 @@ def run(
     setup: Annotated[
         str,
         Option(
-            metavar="FUNCTION", help="FILE.py:FUNCTION, called before each trial with the name."
+            metavar="FUNCTION",
+            help="FILE.py:FUNCTION, called before each trial with the scenario's name.",
         ),
     ] = "",
     allow_effects: Annotated[
