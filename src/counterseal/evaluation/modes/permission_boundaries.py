@@ -1,4 +1,4 @@
-"""Permission boundaries: another agent, tenant, scope, role or risk level gets no further.
+"""Permission boundaries: calls without the grant, tenant, scope or role are refused.
 
 Each case changes one thing about the caller of the good call, or about its grant. A tool that only
 one tenant may use is not known to another one; every other refusal is a permission that is denied.
@@ -92,7 +92,7 @@ def _denied(
 
 
 def _limited(subject: Subject) -> Iterator[GeneratedCase]:
-    """Yield cases with grants that do not go as far as the call."""
+    """Yield cases with grants that do not allow the call."""
     grant = subject.grant
     own: dict[str, Any] = {"agent": grant.agent, "tool": grant.tool}
     past = datetime.fromtimestamp(subject.now, UTC) + timedelta(seconds=60)
