@@ -95,7 +95,7 @@ def _cel() -> ModuleType:
     """Import the CEL library without its command line.
 
     `cel` imports `cel.cli`, which nothing else of it uses, and which loads a terminal toolkit: ten
-    times the work of the rest. Whoever imports `cel.cli` afterwards gets the real one.
+    times the work of the rest. A later import of `cel.cli` gets the real one.
     """
     first = "cel" not in sys.modules
     if first:

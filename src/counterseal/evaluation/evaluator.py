@@ -116,7 +116,7 @@ async def subjects_of(
 
 
 class _Situation(NamedTuple):
-    """What all tools of an evaluation share."""
+    """The inputs that all tools of an evaluation share."""
 
     runtime: Runtime
     folder: Path

@@ -61,7 +61,7 @@ class Cell:
     mode: str
     cases: tuple[EvaluatedCase, ...] = ()
     reason: str = ""
-    """Why nothing was tried."""
+    """Why the mode was not tried, or does not apply."""
     applies: bool = True
 
     @property

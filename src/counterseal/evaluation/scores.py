@@ -64,7 +64,7 @@ class Score:
     refused_by: Mapping[str, int] = field(default_factory=dict)
     """Refusals by gate, or by rule where one decided."""
     latency_ms: tuple[int, ...] = ()
-    """Of each executed call."""
+    """The time of each executed call."""
     prevented: int = 0
     """Repeated calls that were answered from the ledger: duplicates that did not happen."""
     cost: Mapping[str, float] = field(default_factory=dict)

@@ -58,7 +58,7 @@ class Executed:
 
 @dataclass(slots=True)
 class StubWorld:
-    """What stubs act on: the state of the target, and what was done under which key."""
+    """The world of stubs: the state of the target, and their outputs by key."""
 
     target: dict[str, Any] | None
     done: dict[str, Any] = field(default_factory=dict)

@@ -116,7 +116,7 @@ class Threads:
                     self._idle.append(jobs)
                 else:
                     self._alive -= 1
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: no caller waits any more
                 job.loop.call_soon_threadsafe(_settle, job, value, error)
             del job, value, error  # drop references while the thread waits
 
@@ -150,7 +150,7 @@ def _settle(job: _Job, value: Any, error: BaseException | None) -> None:
         future.set_result(value)
     else:
         future.set_exception(error)
-        future.exception()  # seen: asyncio would complain of one that nobody asks for
+        future.exception()  # retrieved, because asyncio logs exceptions that are not
     job.then()
 
 

@@ -1,4 +1,4 @@
-"""The approval gate: nothing but the approval of exactly this call, in time, by others, counts."""
+"""The approval gate: only an approval of exactly this call, in time and by others, counts."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def _rejected(scratch: Scratch, held: Held, arguments: Arguments) -> None:
 async def _used_once(scratch: Scratch, held: Held, arguments: Arguments) -> None:
     await scratch.approve(held.approval_id)
     end = await scratch.submit(arguments)
-    expect(end.ok, f"approved, and ended with {ended(end)}")
+    expect(end.ok, f"the approved call ended with {ended(end)}")
     await scratch.submit(arguments)
     await scratch.submit(arguments, run_id="run_evaluation_2", key="evaluation-2")
     expect(scratch.executions == 1, f"one approval led to {scratch.executions} executions")

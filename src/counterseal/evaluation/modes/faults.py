@@ -25,7 +25,7 @@ from counterseal.evaluation.wire import WIRE_FAULTS, WireFault, WireService
 from counterseal.observation import Observation
 
 RAW: Final = "raw text of an exception 7f3a9c"
-"""Must not reach a model."""
+"""The text of raised exceptions, which must not reach a model."""
 Arguments = Mapping[str, Any]
 
 
@@ -41,7 +41,7 @@ class ProxyFault(NamedTuple):
     name: str
     error: Callable[[], Exception]
     after: bool = False
-    """Whether the tool has acted when it happens."""
+    """Whether the tool has acted before the fault."""
 
 
 _FAULTS: Final = (

@@ -154,7 +154,7 @@ def _own(subject: Subject) -> Run:
 
 
 def _with_text(subject: Subject, text: str, check_end: Callable[[Observation], None]) -> Run:
-    """Put a text into the answer, and check what becomes of it."""
+    """Put a text into the output, and check the observation with `check_end`."""
 
     async def run(arguments: Arguments) -> None:
         place, placed = next(iter(text_places(subject.good.output)), None), False

@@ -38,7 +38,7 @@ def _cases(subject: Subject) -> Iterator[GeneratedCase]:
         payloads = [one.value for one in objects]
         for name, run in (
             ("the same wrong arguments again and again", _same(subject, payloads[0])),
-            ("ever other wrong arguments", _others(subject, payloads)),
+            ("other wrong arguments every time", _others(subject, payloads)),
             ("a model that never repairs", _never(subject, payloads)),
         ):
             yield GeneratedCase(

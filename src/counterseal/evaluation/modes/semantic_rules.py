@@ -124,7 +124,10 @@ def _broken(subject: Subject, rule: Invariant) -> Any:
         expect(done is None or rule.asks, f"executed {given}")
         if rule.asks:
             asked = end.code in (Code.CONFIRMATION_MISSING, Code.POLICY_VIOLATION)
-            expect(asked and done is None, f"ended with {ended(end)} {given}; expected a question")
+            expect(
+                asked and done is None,
+                f"ended with {ended(end)} {given}; expected a request for approval",
+            )
             return
         expect(
             end.code is Code.SEMANTIC_INVALIDITY,
