@@ -15,6 +15,10 @@ from counterseal.errors import CountersealError
 from counterseal.evaluation.scratch import Subject
 from counterseal.observation import Observation
 
+Arguments = Mapping[str, Any]
+CaseRun = Callable[[Arguments], Awaitable[None]]
+"""Carries a case out with these arguments; raises CaseFailedError or NotTriedError."""
+
 
 class CaseKind(StrEnum):
     """The four kinds of case that every exposed tool should pass."""
@@ -40,8 +44,8 @@ class GeneratedCase:
     name: str
     why: str
     """The part of the contract that the case comes from."""
-    run: Callable[[Mapping[str, Any]], Awaitable[None]]
-    arguments: Mapping[str, Any]
+    run: CaseRun
+    arguments: Arguments
     kind: CaseKind | None = None
     shrinks: bool = True
     """Whether optional arguments may be left out to make a failure shorter."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from counterseal.approvals.terms import Demand, Voter
 from counterseal.approvals.tokens import Claims, issue
 from counterseal.codes import Code
 from counterseal.contract.approval_terms import Pattern
 from counterseal.evaluation.cases import (
+    Arguments,
     CaseKind,
+    CaseRun,
     EvaluationMode,
     GeneratedCase,
     NotTriedError,
@@ -27,7 +29,6 @@ from counterseal.keys import Key, KeyRing, Purpose
 from counterseal.ledger.records import Held
 from counterseal.operations.approver import ApprovalError
 
-Arguments = Mapping[str, Any]
 Step = Callable[[Scratch, Held, Arguments], Awaitable[None]]
 
 
@@ -55,7 +56,7 @@ def _cases(subject: Subject) -> Iterator[GeneratedCase]:
         )
 
 
-def _run(subject: Subject, step: Step) -> Callable[[Arguments], Awaitable[None]]:
+def _run(subject: Subject, step: Step) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async with subject.scratch(keys=_ring("evaluation")) as scratch:
             end = await scratch.submit(arguments)

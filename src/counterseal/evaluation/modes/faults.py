@@ -6,13 +6,15 @@ that its answer is lost; the runtime can't tell one from the other.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, Final, NamedTuple
 
 from counterseal.contract.model import OnUnknown
 from counterseal.evaluation.cases import (
+    Arguments,
     CaseKind,
+    CaseRun,
     EvaluationMode,
     GeneratedCase,
     always,
@@ -26,7 +28,6 @@ from counterseal.observation import Observation
 
 RAW: Final = "raw text of an exception 7f3a9c"
 """The text of raised exceptions, which must not reach a model."""
-Arguments = Mapping[str, Any]
 
 
 class _UnavailableError(Exception):
@@ -93,9 +94,7 @@ class Attempts:
         raise self._fault.error()
 
 
-def _fault(
-    subject: Subject, fault: ProxyFault, *, once: bool
-) -> Callable[[Arguments], Awaitable[None]]:
+def _fault(subject: Subject, fault: ProxyFault, *, once: bool) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         attempts = Attempts(fault, once=once)
         proxy: Proxy = attempts
@@ -110,9 +109,7 @@ def _fault(
     return run
 
 
-def _over_http(
-    subject: Subject, fault: WireFault, *, once: bool
-) -> Callable[[Arguments], Awaitable[None]]:
+def _over_http(subject: Subject, fault: WireFault, *, once: bool) -> CaseRun:
     """Send the contract's own request to a service, through the real HTTP client."""
 
     async def run(arguments: Arguments) -> None:
