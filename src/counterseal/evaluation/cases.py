@@ -55,7 +55,6 @@ class EvaluationMode(NamedTuple):
     """One kind of test, such as idempotency, with the cases that it generates for a tool."""
 
     name: str
-    title: str
     purpose: str
     why_not: Callable[[Subject], str]
     """Returns why the mode does not apply to a tool; empty if it does."""

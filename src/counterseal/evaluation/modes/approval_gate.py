@@ -178,7 +178,6 @@ async def _used_once(scratch: Scratch, held: Held, arguments: Arguments) -> None
 
 MODE: Final = EvaluationMode(
     name="approval",
-    title="Approval gate",
     purpose="A missing, forged, expired or foreign approval does not count, nor the requester's.",
     why_not=_why_not,
     cases=_cases,

@@ -158,7 +158,6 @@ def _crash(subject: Subject) -> CaseRun:
 
 MODE: Final = EvaluationMode(
     name="idempotency",
-    title="Idempotency",
     purpose="Duplicates, calls at once, other payloads and crashes do not act twice.",
     why_not=_why_not,
     cases=_cases,

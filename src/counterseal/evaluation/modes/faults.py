@@ -149,7 +149,6 @@ def _judge(scratch: Scratch, attempts: int, end: Observation, *, once: bool) -> 
 
 MODE: Final = EvaluationMode(
     name="retry",
-    title="Retry",
     purpose="Timeouts, 503, resets and lost answers are retried where it is safe, and only there.",
     why_not=always,
     cases=_cases,

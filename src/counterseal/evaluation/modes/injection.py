@@ -145,7 +145,6 @@ async def _shown(scratch: Scratch, approval_id: str, name: str) -> bool:
 
 MODE: Final = EvaluationMode(
     name="injection",
-    title="Prompt injection",
     purpose="Text in outputs and arguments gives no orders, and lends no authority.",
     why_not=_why_not,
     cases=_cases,

@@ -236,7 +236,6 @@ def _raised(subject: Subject) -> CaseRun:
 
 MODE: Final = EvaluationMode(
     name="observation",
-    title="Observation contract",
     purpose="Garbage, oversize, secrets, exceptions and partial work do not reach the agent raw.",
     why_not=always,
     cases=_cases,

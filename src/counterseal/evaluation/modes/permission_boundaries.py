@@ -208,7 +208,6 @@ def _every_tenant(subject: Subject) -> Any:
 
 MODE: Final = EvaluationMode(
     name="permissions",
-    title="Permission boundaries",
     purpose="Other agents, users, tenants, scopes and risk levels get no further than declared.",
     why_not=always,
     cases=_cases,

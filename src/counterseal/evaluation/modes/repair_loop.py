@@ -131,7 +131,6 @@ def _never(subject: Subject, payloads: list[Arguments]) -> CaseRun:
 
 MODE: Final = EvaluationMode(
     name="repair",
-    title="Repair loop",
     purpose="Wrong arguments can be repaired from the feedback; an agent that never learns stops.",
     why_not=always,
     cases=_cases,

@@ -84,7 +84,6 @@ def _decided_again(subject: Subject, calls: Calls) -> CaseRun:
 
 MODE: Final = EvaluationMode(
     name="replay",
-    title="Replay",
     purpose="A recorded call, decided again with the same rules, is decided the same.",
     why_not=_why_not,
     cases=_cases,

@@ -133,7 +133,6 @@ def _fails(subject: Subject) -> CaseRun:
 
 MODE: Final = EvaluationMode(
     name="compensation",
-    title="Compensation",
     purpose="The compensation tool undoes what the call did, once; a failed reversal is reported.",
     why_not=_why_not,
     cases=_cases,

@@ -121,7 +121,6 @@ def _input_change(subject: Subject, name: str, what: str) -> CaseRun:
 
 MODE: Final = EvaluationMode(
     name="drift",
-    title="Schema drift",
     purpose="A changed function, service or schema is noticed before it reaches an agent.",
     why_not=always,
     cases=_cases,

@@ -216,7 +216,6 @@ def _lost(before: Any, after: Any) -> str:
 
 MODE: Final = EvaluationMode(
     name="semantics",
-    title="Semantic rules",
     purpose="Each invariant, broken alone, refuses, corrects or asks; correctors come to an end.",
     why_not=_why_not,
     cases=_cases,
