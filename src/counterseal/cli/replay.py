@@ -185,7 +185,8 @@ def _page(report: ReplayReport, *, same: bool) -> Parts:
         yield report.sentence()
     elif report.changed:
         yield f"{counted(report.changed, 'decision')} of {judged:,} differ from the record."
-        yield "That is a defect of Counterseal. Please report it with these lines."
+        yield "Check first whether a rule in Python reads a clock, a file or a global variable."
+        yield "Otherwise this is a defect of Counterseal: please report it with these lines."
     else:
         yield f"{counted(judged, 'decision')} made again: the same as on record."
     if report.changes:

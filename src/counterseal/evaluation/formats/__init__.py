@@ -72,7 +72,7 @@ def read_trajectories(path: Path, form: str = "trajectories") -> list[Trajectory
     try:
         found = READERS[form](_parsed(text))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise FormatError(f"{path} is not in the format {form}: {what}") from error
     if not found:
         raise FormatError(f"{path} has no trajectories in the format {form}")
