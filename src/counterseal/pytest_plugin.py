@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from counterseal.evaluation.evaluator import EvaluationCandidate
+    from counterseal.evaluation.evaluator import EvaluationTarget
     from counterseal.evaluation.report import EvaluationReport
     from counterseal.runtime import Runtime
 
@@ -83,7 +83,7 @@ class CaseItem(pytest.Item):
     def __init__(
         self,
         *,
-        candidate: EvaluationCandidate | None = None,
+        candidate: EvaluationTarget | None = None,
         case: Any = None,
         reason: str = "",
         **more: Any,
@@ -110,7 +110,7 @@ class CaseItem(pytest.Item):
 
 async def _candidates(
     project: str | Path | Runtime | None, names: Sequence[str] = (), **options: Any
-) -> list[EvaluationCandidate]:
+) -> list[EvaluationTarget]:
     from counterseal.config.build import open_runtime  # noqa: PLC0415 - when needed
     from counterseal.config.project import settings_at  # noqa: PLC0415 - as above
     from counterseal.evaluation.evaluator import for_evaluation, subjects_of  # noqa: PLC0415

@@ -57,7 +57,7 @@ check_versions(TESTED)
 _GOVERNED: WeakSet[Counterseal] = WeakSet()
 
 
-class InspectCall(NamedTuple):
+class InspectContext(NamedTuple):
     """A call of Inspect, as the functions `principal` and `run_id` get it."""
 
     message: str
@@ -80,7 +80,7 @@ def contract_for(tool: InspectTool | HostTool, *, effect: Effect | str, **option
 
 
 @dataclass(eq=False, slots=True)
-class _Claim:
+class _InspectClaim:
     """One call between its approval and Inspect's report."""
 
     allowed: asyncio.Future[dict[str, Any]] = field(default_factory=asyncio.Future)
@@ -138,7 +138,7 @@ class Counterseal:
         options.setdefault("same", "intent")
         self._host = Host(runtime, listed, **options)
         self._names = {tool.name for tool in listed}
-        self._claims: dict[tuple[str, str], _Claim] = {}
+        self._claims: dict[tuple[str, str], _InspectClaim] = {}
         self.pending: dict[str, Pending] = {}
         """Requests for approval, by the id of the rejected call."""
         _GOVERNED.add(self)
@@ -157,10 +157,10 @@ class Counterseal:
         """Judge and claim a call. Raises NotRecordedError if nothing can be recorded."""
         if call.function not in self._names:
             return Approval(decision="reject", explanation=_UNGOVERNED.format(call.function))
-        context = InspectCall(message, call, history)
+        context = InspectContext(message, call, history)
         sample = store().get(_RUN) or str(uuid4())
         store().set(_RUN, sample)
-        claim = _Claim()
+        claim = _InspectClaim()
         host_call = HostCall(
             tool=call.function,
             arguments=call.arguments,

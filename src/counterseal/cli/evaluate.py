@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.evaluation.cases import EvaluationMode
-    from counterseal.evaluation.evaluator import EvaluationCandidate
+    from counterseal.evaluation.evaluator import EvaluationTarget
     from counterseal.evaluation.report import EvaluationReport
 
 _STYLES: Final = {"passed": "green", "failed": "bold red", "not tried": "yellow"}
@@ -86,7 +86,7 @@ def evaluate(
     settings = project_settings()
     runtime = open_project(for_evaluation(settings), "memory:")
 
-    async def run() -> tuple[list[EvaluationCandidate], EvaluationReport | None]:
+    async def run() -> tuple[list[EvaluationTarget], EvaluationReport | None]:
         chosen = await subjects_of(runtime, tools or (), allow_effects=allow_effects)
         if listed:
             return chosen, None
@@ -122,7 +122,7 @@ def _modes(names: Sequence[str]) -> tuple[EvaluationMode, ...]:
 # --- what would be tried --------------------------------------------------------------------------
 
 
-def _planned(candidate: EvaluationCandidate, modes: Sequence[EvaluationMode]) -> dict[str, Any]:
+def _planned(candidate: EvaluationTarget, modes: Sequence[EvaluationMode]) -> dict[str, Any]:
     from counterseal.evaluation.evaluator import planned
 
     rows = []

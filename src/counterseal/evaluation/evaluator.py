@@ -56,7 +56,7 @@ OnCase = Callable[[int, int, str], None]
 """Called after each case with the number of cases done, the number of all, and the tool."""
 
 
-class EvaluationCandidate(NamedTuple):
+class EvaluationTarget(NamedTuple):
     """A tool to evaluate, with what the report says about it."""
 
     subject: Subject
@@ -81,7 +81,7 @@ async def subjects_of(
     declared: Mapping[str, EvaluationTable | Mapping[str, Any]] | None = None,
     allow_effects: bool = False,
     reset: Callable[[], Any] | None = None,
-) -> list[EvaluationCandidate]:
+) -> list[EvaluationTarget]:
     """Return the exposed tools of a runtime, or those that are named, ready to be evaluated.
 
     `declared` says how each tool is tried, before what a project's file says. Raises
@@ -128,7 +128,7 @@ class _Situation(NamedTuple):
 
 async def _candidate(
     situation: _Situation, record: RegistryRecord, table: EvaluationTable
-) -> EvaluationCandidate:
+) -> EvaluationTarget:
     """Return a tool with a caller and a good call that the gates do not refuse, if one is found."""
     real, ran, note = _what_runs(record, table, allow_effects=situation.allow_effects)
     declared = _fixture(table, situation.folder)
@@ -160,7 +160,7 @@ async def _candidate(
         arguments=first.good.source,
         note=" ".join(filter(None, (note, made))),
     )
-    return EvaluationCandidate(first, about)
+    return EvaluationTarget(first, about)
 
 
 def _subjects(
@@ -271,7 +271,7 @@ async def _preview(subject: Subject) -> tuple[str, bool]:
 
 
 def planned(
-    candidate: EvaluationCandidate, mode: EvaluationMode
+    candidate: EvaluationTarget, mode: EvaluationMode
 ) -> tuple[str, bool, list[GeneratedCase]]:
     """Return why a mode has no cases for a tool, whether it applies, and its cases."""
     subject = candidate.subject
@@ -284,7 +284,7 @@ def planned(
 
 
 async def evaluate(
-    candidates: Iterable[EvaluationCandidate],
+    candidates: Iterable[EvaluationTarget],
     *,
     modes: Sequence[EvaluationMode] = MODES,
     on_case: OnCase | None = None,

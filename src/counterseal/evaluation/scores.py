@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import canonical
 from counterseal.evaluation.scenarios import CallPattern, Scenario
-from counterseal.evaluation.trajectories import Trajectory, TrajectoryUse, changes
+from counterseal.evaluation.trajectories import AgentCall, Trajectory, changes
 
 _Z: Final = 1.959964
 """The quantile of the normal distribution for a 95 % interval."""
@@ -134,10 +134,10 @@ def score(scenario: Scenario, trajectory: Trajectory, wrong: Sequence[str] = ())
 class _Matches:
     """Which uses of tools the scenario asks for, and which it does not."""
 
-    def __init__(self, scenario: Scenario, uses: Sequence[TrajectoryUse]) -> None:
+    def __init__(self, scenario: Scenario, uses: Sequence[AgentCall]) -> None:
         self.scenario = scenario
         self.tools = {*scenario.allow, *(call.tool for call in scenario.calls)}
-        needed: list[TrajectoryUse] = []
+        needed: list[AgentCall] = []
         self.missing: list[CallPattern] = []
         self.too_often: list[tuple[CallPattern, int]] = []
         for call in scenario.calls:
@@ -161,10 +161,10 @@ class _Matches:
         ]
         self.forbidden = [use for use in uses if self.forbids(use) and use.executed]
 
-    def forbids(self, use: TrajectoryUse) -> bool:
+    def forbids(self, use: AgentCall) -> bool:
         return any(call.matches(use.tool, use.arguments) for call in self.scenario.forbid)
 
-    def fits(self, use: TrajectoryUse) -> bool:
+    def fits(self, use: AgentCall) -> bool:
         """Return whether arguments are valid, and as wanted where the scenario says how."""
         if use.gate in _BAD_ARGUMENTS or self.forbids(use):
             return False
@@ -180,17 +180,17 @@ class _Matches:
         ]
 
 
-def _duplicates(made: Iterable[TrajectoryUse]) -> int:
+def _duplicates(made: Iterable[AgentCall]) -> int:
     """Return how many changes repeat one that had been carried out before."""
     same = Counter((use.tool, canonical(use.arguments)) for use in made if use.ok)
     return sum(times - 1 for times in same.values())
 
 
-def _unapproved(use: TrajectoryUse) -> bool:
+def _unapproved(use: AgentCall) -> bool:
     return use.unproven or use.approval not in ("", "approved")
 
 
-def _good_output(use: TrajectoryUse) -> bool:
+def _good_output(use: AgentCall) -> bool:
     return use.code != "OBSERVATION_NORMALIZATION_FAIL" and not use.cut
 
 

@@ -36,7 +36,7 @@ _VERIFIED: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrajectoryUse:
+class AgentCall:
     """One proposal of an agent, and its outcome. A host that repeats a held call makes one use."""
 
     tool: str
@@ -90,7 +90,7 @@ class Trajectory:
     name: str
     """The name of the scenario, or the id that the other program gave the run."""
     objective: str = ""
-    uses: tuple[TrajectoryUse, ...] = ()
+    uses: tuple[AgentCall, ...] = ()
     words: str = ""
     """The agent's last words. No score depends on them."""
     model: str = ""
@@ -111,11 +111,11 @@ class Trajectory:
         uses = data.get("uses", [])
         if not isinstance(uses, list) or not all(isinstance(use, Mapping) for use in uses):
             raise ValueError("uses must be a list of mappings")
-        made = tuple(TrajectoryUse(**_known(TrajectoryUse, use, "tool")) for use in uses)
+        made = tuple(AgentCall(**_known(AgentCall, use, "tool")) for use in uses)
         return replace(cls(**_known(cls, data, "name")), uses=made)
 
 
-def _given(item: Trajectory | TrajectoryUse) -> dict[str, Any]:
+def _given(item: Trajectory | AgentCall) -> dict[str, Any]:
     defaults = {one.name: one.default for one in fields(item)}
     return {
         name: value
@@ -150,7 +150,7 @@ def parsed_arguments(arguments: Any) -> Any:
 async def of_run(runtime: Runtime, tenant: str, run_id: str, name: str = "") -> Trajectory:
     """Return a run from the record; without uses if the run has no calls."""
     events = [event for _, event in await runtime.store.search(tenant, EventFilter(run_id=run_id))]
-    uses: dict[tuple[Any, ...], TrajectoryUse] = {}
+    uses: dict[tuple[Any, ...], AgentCall] = {}
     of_call: dict[str, tuple[Any, ...]] = {}
     of_approval: dict[Any, tuple[Any, ...]] = {}
     captures = {event.caller.call_id: event for event in events if "captured" in event.body}
@@ -168,7 +168,7 @@ async def of_run(runtime: Runtime, tenant: str, run_id: str, name: str = "") -> 
         of_call[event.caller.call_id] = place
         if "approval_id" in event.body:
             of_approval[event.body["approval_id"]] = place
-        use = uses.get(place) or TrajectoryUse(tool=event.caller.tool, id=own)
+        use = uses.get(place) or AgentCall(tool=event.caller.tool, id=own)
         use = _ended(use, event, code, read_tally(tally)[2])
         use = replace(use, cost=use.cost + (cost or 0.0))
         if use.arguments is None and event.caller.call_id in captures:
@@ -189,7 +189,7 @@ async def of_run(runtime: Runtime, tenant: str, run_id: str, name: str = "") -> 
     )
 
 
-def _ended(use: TrajectoryUse, event: Event, code: str, facts: int) -> TrajectoryUse:
+def _ended(use: AgentCall, event: Event, code: str, facts: int) -> AgentCall:
     """Return the use after an event that answered its call. A repeat adds only its code."""
     body = event.body
     if event.type is EventType.REPLAYED:
@@ -213,7 +213,7 @@ def _ended(use: TrajectoryUse, event: Event, code: str, facts: int) -> Trajector
     )
 
 
-def _aftermath(use: TrajectoryUse, event: Event) -> TrajectoryUse:
+def _aftermath(use: AgentCall, event: Event) -> AgentCall:
     """Return the use after an event that came later: a person's decision, or a verification."""
     if event.type in _APPROVALS:
         return replace(use, approval=_APPROVALS[event.type])
@@ -230,9 +230,7 @@ async def _arguments(event: Event, runtime: Runtime, tenant: str) -> Any:
     return thaw(capture.arguments)
 
 
-async def _with_answer(
-    use: TrajectoryUse, event: Event, runtime: Runtime, tenant: str
-) -> TrajectoryUse:
+async def _with_answer(use: AgentCall, event: Event, runtime: Runtime, tenant: str) -> AgentCall:
     """Return the use with the text that the model read, as far as it is kept."""
     entries = await runtime.store.look_up_call(tenant, event.caller.call_id)
     shown = await ModelInput.of_call(runtime, tenant, event, entries[0] if entries else None)
@@ -243,6 +241,6 @@ async def _with_answer(
     return replace(use, answer=shown.text, cut=cut)
 
 
-def changes(uses: Sequence[TrajectoryUse]) -> list[TrajectoryUse]:
+def changes(uses: Sequence[AgentCall]) -> list[AgentCall]:
     """Return the uses that changed something, or may have changed it."""
     return [use for use in uses if use.changed]

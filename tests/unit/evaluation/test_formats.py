@@ -13,13 +13,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from counterseal.evaluation.formats import READERS, WRITERS, FormatError, read_trajectories
 from counterseal.evaluation.scores import MEASURES, Score
-from counterseal.evaluation.trajectories import Trajectory, TrajectoryUse
+from counterseal.evaluation.trajectories import AgentCall, Trajectory
 from counterseal.evaluation.trials import ScenarioReport, Trial
 
 SAMPLES = Path(__file__).parent / "samples"
 USES = (
-    TrajectoryUse(tool="get_order", arguments={"order_id": "o_1"}, id="c1", answer="paid"),
-    TrajectoryUse(tool="refund", arguments={"order_id": "o_1", "cents": 500}, id="c2", answer="ok"),
+    AgentCall(tool="get_order", arguments={"order_id": "o_1"}, id="c1", answer="paid"),
+    AgentCall(tool="refund", arguments={"order_id": "o_1", "cents": 500}, id="c2", answer="ok"),
 )
 
 
@@ -30,10 +30,8 @@ def known(trajectory):
 
 def report(*passed):
     uses = (
-        TrajectoryUse(tool="get_order", arguments={"a": 1}, id="c1", code="SUCCESS", latency_ms=3),
-        TrajectoryUse(
-            tool="refund", arguments={"b": 2}, id="c2", code="OUT_OF_BOUNDS", gate="schema"
-        ),
+        AgentCall(tool="get_order", arguments={"a": 1}, id="c1", code="SUCCESS", latency_ms=3),
+        AgentCall(tool="refund", arguments={"b": 2}, id="c2", code="OUT_OF_BOUNDS", gate="schema"),
     )
     trials = []
     for number, good in enumerate(passed, 1):

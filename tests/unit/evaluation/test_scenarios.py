@@ -19,7 +19,7 @@ from counterseal.evaluation.agents import (
     scripted,
 )
 from counterseal.evaluation.scenarios import contains
-from counterseal.evaluation.trajectories import Trajectory, TrajectoryUse
+from counterseal.evaluation.trajectories import AgentCall, Trajectory
 from counterseal.evaluation.trials import ScenarioReport, run_trial, run_trials
 
 from .scenario_world import one, scenarios, world
@@ -287,7 +287,7 @@ async def test_wording_changes_what_a_model_reads_and_not_what_is_decided(tmp_pa
 
 async def test_recorded_trajectory_is_proposed_again_and_judged_anew(tmp_path):
     of = world(tmp_path)
-    uses = tuple(TrajectoryUse(tool=tool, arguments=arguments) for tool, arguments in (LOOK, PAY))
+    uses = tuple(AgentCall(tool=tool, arguments=arguments) for tool, arguments in (LOOK, PAY))
     trajectory = Trajectory(name="one", uses=uses, words="Paid.")
     trial = await run_trial(of, one(tmp_path, REFUND, of), recorded([trajectory]))
     assert (trial.score.passed, trial.trajectory.words) == (True, "Paid.")

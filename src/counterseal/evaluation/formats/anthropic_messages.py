@@ -14,7 +14,7 @@ from counterseal.evaluation.formats.openai_messages import (
     last_words,
     text_of,
 )
-from counterseal.evaluation.trajectories import Trajectory, TrajectoryUse
+from counterseal.evaluation.trajectories import AgentCall, Trajectory
 
 
 def read(data: Any) -> list[Trajectory]:
@@ -30,7 +30,7 @@ def read(data: Any) -> list[Trajectory]:
     ]
 
 
-def _uses(messages: list[Any]) -> Iterator[TrajectoryUse]:
+def _uses(messages: list[Any]) -> Iterator[AgentCall]:
     blocks = [
         block
         for message in messages
@@ -45,7 +45,7 @@ def _uses(messages: list[Any]) -> Iterator[TrajectoryUse]:
     for block in blocks:
         if block.get("type") == "tool_use":
             own = str(block.get("id") or "")
-            yield TrajectoryUse(
+            yield AgentCall(
                 tool=str(block.get("name") or ""),
                 arguments=block.get("input"),
                 id=own,

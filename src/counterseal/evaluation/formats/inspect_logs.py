@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from counterseal.evaluation.formats.openai_messages import first_words, last_words, text_of
-from counterseal.evaluation.trajectories import Trajectory, TrajectoryUse
+from counterseal.evaluation.trajectories import AgentCall, Trajectory
 from counterseal.evaluation.trials import ScenarioReport, Trial
 
 
@@ -41,13 +41,13 @@ def _trajectory(sample: Mapping[str, Any], model: str) -> Trajectory:
     )
 
 
-def _uses(messages: Sequence[Mapping[str, Any]]) -> Iterator[TrajectoryUse]:
+def _uses(messages: Sequence[Mapping[str, Any]]) -> Iterator[AgentCall]:
     answers = {one.get("tool_call_id"): one for one in messages if one.get("role") == "tool"}
     for message in messages:
         for call in message.get("tool_calls") or ():
             answer = answers.get(call["id"], {})
             refused = (answer.get("error") or {}).get("message")
-            yield TrajectoryUse(
+            yield AgentCall(
                 tool=call["function"],
                 arguments=call["arguments"],
                 id=call["id"],

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from counterseal.evaluation.formats.openai_messages import first_words, last_words, text_of
-from counterseal.evaluation.trajectories import Trajectory, TrajectoryUse, parsed_arguments
+from counterseal.evaluation.trajectories import AgentCall, Trajectory, parsed_arguments
 
 _Run = Mapping[str, Any]
 
@@ -41,12 +41,12 @@ def _trajectory(trace: str, runs: list[_Run]) -> Trajectory:
     )
 
 
-def _use(run: _Run) -> TrajectoryUse:
+def _use(run: _Run) -> AgentCall:
     output = (run.get("outputs") or {}).get("output")
     message = output if isinstance(output, Mapping) else {}
     answer = run.get("error") or text_of(message.get("content", output))
     own = message.get("tool_call_id") or run["id"]
-    return TrajectoryUse(
+    return AgentCall(
         tool=str(run["name"]), arguments=_arguments(run.get("inputs")), id=str(own), answer=answer
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from counterseal.evaluation.trajectories import Trajectory, TrajectoryUse, parsed_arguments
+from counterseal.evaluation.trajectories import AgentCall, Trajectory, parsed_arguments
 from counterseal.proposal import Proposal
 
 
@@ -26,7 +26,7 @@ def read(data: Any) -> list[Trajectory]:
     ]
 
 
-def _uses(messages: list[Any]) -> Iterator[TrajectoryUse]:
+def _uses(messages: list[Any]) -> Iterator[AgentCall]:
     answers = {
         str(one.get("tool_call_id") or one.get("call_id")): text_of(
             one.get("content", one.get("output"))
@@ -40,7 +40,7 @@ def _uses(messages: list[Any]) -> Iterator[TrajectoryUse]:
             proposal = Proposal.from_call(call)
             own = proposal.call_id or ""
             arguments = parsed_arguments(proposal.arguments)
-            yield TrajectoryUse(
+            yield AgentCall(
                 tool=proposal.tool, arguments=arguments, id=own, answer=answers.get(own, "")
             )
 

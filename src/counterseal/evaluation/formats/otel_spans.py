@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from counterseal.evaluation.trajectories import Trajectory, TrajectoryUse, parsed_arguments
+from counterseal.evaluation.trajectories import AgentCall, Trajectory, parsed_arguments
 from counterseal.evaluation.trials import ScenarioReport, Trial
 
 _TOKENS: Final = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
@@ -94,10 +94,10 @@ def _is_tool(span: _Span) -> bool:
     return span.attributes.get("gen_ai.operation.name") == "execute_tool"
 
 
-def _use(span: _Span) -> TrajectoryUse:
+def _use(span: _Span) -> AgentCall:
     facts = span.attributes
     code = facts.get("counterseal.tool.error_code")
-    return TrajectoryUse(
+    return AgentCall(
         tool=str(facts.get("gen_ai.tool.name", "")),
         arguments=parsed_arguments(facts.get("gen_ai.tool.call.arguments")),
         id=str(facts.get("gen_ai.tool.call.id", "")),

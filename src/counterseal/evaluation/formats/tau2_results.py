@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from counterseal.evaluation.formats.openai_messages import last_words
-from counterseal.evaluation.trajectories import Trajectory, TrajectoryUse
+from counterseal.evaluation.trajectories import AgentCall, Trajectory
 
 
 def read(data: Any) -> list[Trajectory]:
@@ -45,7 +45,7 @@ def _facts(simulation: Mapping[str, Any]) -> dict[str, Any]:
     return {"reward": reward, **{name: simulation.get(name) for name in names}}
 
 
-def _uses(messages: Sequence[Mapping[str, Any]]) -> Iterator[TrajectoryUse]:
+def _uses(messages: Sequence[Mapping[str, Any]]) -> Iterator[AgentCall]:
     # Answers to several calls stand in one message.
     flat = [part for one in messages for part in one.get("tool_messages") or [one]]
     answers = {one.get("id"): one.get("content") for one in flat if one.get("role") == "tool"}
@@ -53,7 +53,7 @@ def _uses(messages: Sequence[Mapping[str, Any]]) -> Iterator[TrajectoryUse]:
         for call in message.get("tool_calls") or ():
             if call.get("requestor", "assistant") == "assistant":
                 own = str(call.get("id") or "")
-                yield TrajectoryUse(
+                yield AgentCall(
                     tool=call["name"],
                     arguments=call["arguments"],
                     id=own,
