@@ -21,6 +21,7 @@ from counterseal import Grant, Principal, Proposal, tool
 from counterseal.audit import Event
 from counterseal.ledger.records import Budgets, RunRecord
 from counterseal.ledger.requests import Admission, AdmissionRequest, SettlementRequest
+from counterseal.ledger.rows import new_pointer
 from counterseal.runtime import Runtime
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.store import Store
@@ -113,11 +114,14 @@ def _copy(of: Call, slot: Slot) -> Call:
     def events(them: Sequence[Event]) -> list[Event]:
         return [one._replace(caller=one.caller._replace(**own)) for one in them]
 
+    captured = admit.captured
+    if captured is not None:
+        captured = captured._replace(tenant=slot.tenant, pointer=new_pointer(call_id, now))
     reserved = admit.entry._replace(key=key, **own) if admit.entry else None
     outcome = settle.entry._replace(key=key, **own) if settle.entry else None
     here = {**slot._asdict(), "now": now}
     return Call(
-        admit._replace(entry=reserved, events=events(admit.events), **here),
+        admit._replace(entry=reserved, events=events(admit.events), captured=captured, **here),
         settle._replace(entry=outcome, events=events(settle.events), **here),
     )
 

@@ -50,6 +50,8 @@ OWN = {
     "segment": "'client_' || :client_id::text",
     "run_id": f"'run_{BEGAN:011x}' || lpad(to_hex(:client_id::bigint), 13, '0')",
     "tenant": "'tenant_' || :client_id::text",
+    "pointer": "'vault;call_' || lpad(to_hex(:n::bigint), 11, '0')"
+    " || lpad(:client_id::text, 13, '0') || '/' || lpad(to_hex(:id::bigint), 24, '0')",
 }
 """What differs between calls: keys are spread out, ids are in the order of time."""
 
@@ -99,9 +101,12 @@ async def overhear(url: str, of: Call) -> Overheard:
     await store.close()
     writes = (written(before, between), written(between, after))
     row = next(write.values for write in writes[1] if write.table == "events")
-    entry = call.settle.entry
+    entry, captured = call.settle.entry, call.admit.captured
+    own = {name: row[name] for name in OWN if name not in ("key", "pointer")}
+    own["key"] = entry.key if entry else ""
+    own["pointer"] = captured.pointer if captured else ""
     return Overheard(
-        {**{name: row[name] for name in OWN if name != "key"}, "key": entry.key if entry else ""},
+        own,
         (said[:admitted], said[admitted:]),
         writes,
         " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in set_to),

@@ -32,6 +32,7 @@ from benchmarks._ledger_calls import (
 )
 from benchmarks._ledger_turns import crowd, faster, slower
 from counterseal import Principal, Proposal
+from counterseal.ledger.rows import new_pointer
 from counterseal.storage import Store, open_store
 
 ALONE = (1.5, 1.2)
@@ -95,7 +96,9 @@ class ByHand:
         """The rows of so many calls, each before and after."""
         for n in range(number):
             own = {**self._slots[n % len(self._slots)]._asdict()}
-            own.update(key=new_key(), call_id=new_call_id(), segment="by hand")
+            call_id = new_call_id()
+            own.update(key=new_key(), call_id=call_id, segment="by hand")
+            own["pointer"] = new_pointer(call_id, time.time())
             yield [self._rows(writes, own) for writes in self._writes]
 
     def _rows(self, writes: list[Write], own: dict[str, Any]) -> Rows:

@@ -25,8 +25,14 @@ TAIL = 400
 class Worker:
     """A process that is ready."""
 
-    def __init__(self, process: asyncio.subprocess.Process, hello: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        hello: dict[str, Any],
+        last_words: asyncio.Task[str],
+    ) -> None:
         self._process = process
+        self._last_words = last_words
         self.versions: dict[str, str] = hello.get("versions", {})
         self.hello = hello
         self.told: dict[str, Any] = {}
@@ -42,7 +48,11 @@ class Worker:
         with suppress(ConnectionError):
             self._process.stdin.write(f"run {number}\n".encode())
             await self._process.stdin.drain()
-        self.told = await _line(self._process)
+        try:
+            self.told = await _line(self._process)
+        except Unavailable as error:
+            _end(self._process)
+            raise _explained(error, await self._last_words) from None
         return Turn(self.told["value"], self.told.get("samples", ()), number)
 
 
@@ -70,13 +80,18 @@ async def worker(
             hello = await _line(process)
         except Unavailable as error:
             _end(process)
-            said = (await drained).strip().splitlines()
-            raise Unavailable(said[-1] if said else str(error)) from None
-        yield Worker(process, hello)
+            raise _explained(error, await drained) from None
+        yield Worker(process, hello, drained)
     finally:
         _end(process)
         await process.wait()
         await drained
+
+
+def _explained(error: Unavailable, last_words: str) -> Unavailable:
+    """Return the error with the last line that the process wrote, if it wrote one."""
+    lines = last_words.strip().splitlines()
+    return Unavailable(lines[-1]) if lines else error
 
 
 def _surroundings(settings: dict[str, str]) -> dict[str, str]:

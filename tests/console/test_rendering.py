@@ -22,7 +22,7 @@ TEMPLATES = environment(lambda name: f"/static/x/{name}")
 
 def test_there_are_words_for_everything_that_a_page_names():
     assert set(WORDS["codes"]) == set(Code.__members__)
-    assert set(WORDS["statuses"]) == {status.value for status in HeldStatus}
+    assert set(WORDS["statuses"]) == {"held_for_review", *(status.value for status in HeldStatus)}
     assert set(WORDS["attention"]["kinds"]) == set(ACTIONS)
     actions = {name for names in ACTIONS.values() for name in names}
     assert set(WORDS["attention"]["actions"]) == actions

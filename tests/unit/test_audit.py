@@ -108,7 +108,9 @@ def test_what_can_be_on_record_is_a_calls_life_and_one_more_for_every_path_and_g
     upstream = {"tool.quarantined", "tool.released", "mcp.passed_on"}
     people = {"person.signed_in", "person.refused"}
     looks = {"arguments.read", "arguments.erased"}
-    others = {"registry.changed", "audit.erased"} | upstream | people | looks
+    others = (
+        {"registry.changed", "registry.version_held", "audit.erased"} | upstream | people | looks
+    )
     refusals = {f"gate.{gate.name}.refused" for gate in GATES}
     paths = {f"path.{path.value}" for path in Path}
     assert {kind.value for kind in EventType} == life | others | paths | refusals

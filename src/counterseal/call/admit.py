@@ -6,7 +6,7 @@ With the reservation, everything is stored that another worker needs to continue
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 
 from counterseal.audit import EventType
 from counterseal.call.call import DECIDE_AGAIN, Call, CallServices, End
-from counterseal.call.capture import proposal_facts, proposal_row
+from counterseal.call.capture import missing_facts, proposal_facts, proposal_row
 from counterseal.call.decide import decide_over_budget
 from counterseal.call.events import decisions_of, event, gate_events
 from counterseal.call.execute import observe
@@ -23,7 +23,7 @@ from counterseal.call.settle import write_outcome
 from counterseal.canonical import json_default
 from counterseal.codes import Code
 from counterseal.errors import StoreError
-from counterseal.gates.base import EMPTY, Decision, GateContext, deny
+from counterseal.gates.base import EMPTY, Decision, deny
 from counterseal.gates.budget import can_ask, exhausted, rate_limited
 from counterseal.gates.parse import caller_ids
 from counterseal.ledger.entry import CLIENT_WORKER, Entry, EntryStatus, Phase
@@ -154,7 +154,7 @@ def _reservation(call: Call, key: str, worker: str) -> Entry:
 def _packed(call: Call, services: CallServices) -> bytes:
     """Return what another worker needs to continue from the reservation, sealed."""
     try:
-        return pack(call.ctx, call.trace_id, call.key or "", services.vault)
+        return pack(call, services.vault)
     except (TypeError, ValueError) as error:
         raise StoreError("the call can't be stored in a form to continue from") from error
 
@@ -243,6 +243,8 @@ class Resume(NamedTuple):
     ids: dict[str, str] | None = None
     """The caller's own ids; None for a call of an earlier version."""
     parents: Sequence[str] = ()
+    lacks: Mapping[str, Any] = EMPTY
+    """What the capture of the proposal lacks; see `capture.missing_facts`."""
 
     def principal(self, tenant: str) -> Principal:
         names = ("agent", "user", "roles", "scopes", "risk_level", "parents")
@@ -252,9 +254,9 @@ class Resume(NamedTuple):
         return System(tenant=tenant, covered=self.covered, **fields)
 
 
-def pack(ctx: GateContext, trace_id: str, key: str, vault: Vault) -> bytes:
+def pack(call: Call, vault: Vault) -> bytes:
     """Return what is stored with a reservation, sealed because arguments may be personal data."""
-    principal = ctx.principal
+    ctx, principal, lacks = call.ctx, call.ctx.principal, missing_facts(call)
     fields = (
         principal.agent,
         principal.user,
@@ -265,13 +267,14 @@ def pack(ctx: GateContext, trace_id: str, key: str, vault: Vault) -> bytes:
         dict(ctx.config_shown),
         ctx.version_seen,
         ctx.approval_id,
-        trace_id,
+        call.trace_id,
         principal.covered if isinstance(principal, System) else None,
         principal.risk_level,
         caller_ids(ctx.proposal),
-        *([principal.parents] if principal.parents else ()),
+        *([principal.parents] if principal.parents or lacks else ()),
+        *([lacks] if lacks else ()),
     )
-    return vault.seal(principal.tenant, key, to_json(fields, fallback=json_default))
+    return vault.seal(principal.tenant, call.key or "", to_json(fields, fallback=json_default))
 
 
 def unpack(sealed: bytes, tenant: str, key: str, vault: Vault) -> Resume:

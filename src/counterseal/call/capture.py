@@ -133,8 +133,12 @@ def announced_facts(call: Call, services: CallServices) -> dict[str, Any]:
 
     That event has the place. What is missing is repeated, because endings are counted.
     """
-    lacks = {name: value for name, value in call.captured.items() if name != "captured"}
-    return {**proposal_facts(call, services), **lacks}
+    return {**proposal_facts(call, services), **missing_facts(call)}
+
+
+def missing_facts(call: Call) -> dict[str, Any]:
+    """Return what events say that the capture of the proposal lacks; empty if it is complete."""
+    return {name: value for name, value in call.captured.items() if name != "captured"}
 
 
 def _facts(call: Call, services: CallServices) -> dict[str, Any]:
@@ -214,10 +218,11 @@ def proposal_row(
     or if this caller had too many proposals refused. A vault that fails must not keep a call from
     its end.
     """
-    row, call.captured = None, {}
-    seconds = kept_for(call, services)
-    if call.resumed or seconds == 0:  # a call that is continued was kept when it came
-        call.captured = {} if call.resumed else {"not_captured": "opted_out"}
+    if call.resumed:  # it was kept when it came
+        return None, missing_facts(call)
+    row, seconds = None, kept_for(call, services)
+    if seconds == 0:
+        call.captured = {"not_captured": "opted_out"}
     elif refused and not services.refused_captures.take(call.ctx.principal, services.clock()):
         call.captured = {"not_captured": "limit"}
     else:

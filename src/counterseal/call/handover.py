@@ -192,9 +192,8 @@ def _repeated(
 ) -> Observation:
     """Answer a repeat of the accepted report. ReportError if it reports another outcome."""
     again = settled_entry(call, entry, observation, None, services)
-    if (again.status, again.phase) != (entry.status, entry.phase) or _outcome_kept(
-        again
-    ) != _outcome_kept(entry):
+    same_state = (again.status, again.phase) == (entry.status, entry.phase)
+    if not same_state or _outcome_kept(again) != _outcome_kept(entry):
         raise ReportError("reported", "Another outcome of this call is on record.")
     return observation if entry.observation is None else from_stored(entry.observation)
 

@@ -52,6 +52,7 @@ def resumed_call(
     proposal = Proposal(arguments=resume.arguments, **own)
     call = new_call(proposal, resume.principal(entry.tenant), services)
     call.resumed = call.in_doubt = True
+    call.captured = resume.lacks
     call.trace_id, call.key, call.entry = resume.trace_id, entry.key, entry
     call.learn(
         call_id=entry.call_id,

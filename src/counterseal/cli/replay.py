@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -60,8 +60,7 @@ def replay(
         str | None, Option(metavar="TIME", help="All calls from a time on, or an age: 30d.")
     ] = None,
     policy: Annotated[
-        list[Path] | None,
-        Option(metavar="FILE", help="Policy files that decide instead of the project's."),
+        list[Path] | None, Option(metavar="FILE", help="Policy files that decide instead.")
     ] = None,
     contracts: Annotated[
         list[Path] | None,
@@ -105,39 +104,58 @@ def replay(
         in_runtime(runtime, lambda opened: _serve(opened, tenant, what or "", who))
         return
     if as_case:
-        if as_case.exists():
-            fail(f"{as_case} exists.", "Name another file.")
-        text = in_runtime(runtime, lambda opened: _case_text(opened, tenant, what or "", who))
-        as_case.write_text(text, "utf-8")
-        note(f"Written to {as_case}. Decide it again with `counterseal replay --case {as_case}`.")
+        _write_case(as_case, runtime, lambda opened: _case_text(opened, tenant, what or "", who))
         return
-    rules = _rules(settings, runtime, policy, contracts)
-    now = time.time()
+    rules, now = _rules(settings, runtime, policy, contracts), time.time()
     begin = None if since is None else moment("--since", since, now)
+    label = f"replay of {what or f'calls since {since}'}"
 
     async def decide(opened: Runtime) -> ReplayReport:
-        from counterseal.evaluation.what_if import ReplayReport
-        from counterseal.evaluation.what_if import replay as decide_again
         from counterseal.operations.auditor import note_export
 
-        report = ReplayReport(rules.same)
-        gc.freeze()  # contracts and modules are not looked through again for each batch
-        with ProgressBar("call") as bar:
-            for name, search in await _searches(opened, tenant, what, begin):
-                label = f"replay of {what or f'calls since {since}'}"
-                await note_export(opened.store, name, by=who, calls=label, now=now)
-                await decide_again(
-                    *(opened.store, opened.vault, name, rules, search),
-                    sequential=sequential,
-                    progress=bar.show,
-                    into=report,
-                )
-        return report
+        searches = await _searches(opened, tenant, what, begin)
+        for name, _ in searches:
+            await note_export(opened.store, name, by=who, calls=label, now=now)
+        return await _decide(opened, searches, rules, sequential=sequential)
 
     report = in_runtime(runtime, decide)
     render(report.record(), lambda: _page(report, same=rules.same), as_json=as_json)
     if rules.same and report.changed:
         raise typer.Exit(1)
+
+
+async def _decide(
+    runtime: Runtime,
+    searches: Sequence[tuple[str, EventFilter]],
+    rules: Rules,
+    *,
+    sequential: bool,
+) -> ReplayReport:
+    """Decide the calls of all searches again, with a progress bar, into one report."""
+    from counterseal.evaluation.what_if import ReplayReport
+    from counterseal.evaluation.what_if import replay as decide_again
+
+    report = ReplayReport(rules.same)
+    gc.freeze()  # contracts and modules are not looked through again for each batch
+    with ProgressBar("call") as bar:
+        for name, search in searches:
+            await decide_again(
+                *(runtime.store, runtime.vault, name, rules, search),
+                sequential=sequential,
+                progress=bar.show,
+                into=report,
+            )
+    return report
+
+
+def _write_case(
+    file: Path, runtime: Runtime, text: Callable[[Runtime], Coroutine[Any, Any, str]]
+) -> None:
+    """Write a call as a test file. A file that exists is not overwritten."""
+    if file.exists():
+        fail(f"{file} exists.", "Name another file.")
+    file.write_text(in_runtime(runtime, text), "utf-8")
+    note(f"Written to {file}. Decide it again with `counterseal replay --case {file}`.")
 
 
 def _rules(

@@ -64,10 +64,7 @@ def run(
     trials: Annotated[int, Option(metavar="N", help="Tries of each scenario.", min=1)] = 1,
     setup: Annotated[
         str,
-        Option(
-            metavar="FUNCTION",
-            help="FILE.py:FUNCTION, called before each trial with the scenario's name.",
-        ),
+        Option(metavar="FILE:FUNCTION", help="Called with the scenario's name before each trial."),
     ] = "",
     allow_effects: Annotated[
         bool, Option("--allow-effects", help="Execute tools that change something.")
@@ -96,7 +93,6 @@ def run(
     if mutate is not None and mutate not in _MUTATIONS:
         fail(f"--mutate must be {' or '.join(_MUTATIONS)}, got {mutate!r}.")
     project, chosen = _trial_project(setup, allow_effects=allow_effects), _agent(agent, model)
-    system = _read_text(prompt) if prompt else ""
     with _problems_end_the_command():
         scenarios = read_scenarios(*files, tools=project.tools, agents=project.settings.agents)
     refused = list(project.refusals(scenarios))
@@ -106,14 +102,12 @@ def run(
     with _problems_end_the_command(), ProgressBar("trial") as progress:
         for wording in WORDINGS if mutate else (AS_DECLARED,):
             report = run_trials(
-                project,
-                scenarios,
-                chosen,
+                *(project, scenarios, chosen),
                 name=f"{agent} {model}".strip(),
                 label=wording.name if mutate else label,
                 trials=trials,
                 wording=wording,
-                prompt=system,
+                prompt=_read_text(prompt) if prompt else "",
                 progress=progress.show,
             )
             reports.append(asyncio.run(report))

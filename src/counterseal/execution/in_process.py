@@ -150,7 +150,7 @@ def _settle(job: _Job, value: Any, error: BaseException | None) -> None:
         future.set_result(value)
     else:
         future.set_exception(error)
-        future.exception()  # retrieved, because asyncio logs exceptions that are not
+        future.exception()  # retrieved: asyncio would warn about one that was never read
     job.then()
 
 

@@ -14,9 +14,9 @@ from tests.console.test_sign_in import csrf_of, sent
 DOOR = {"/sign-in", "/{path:anything}"}
 """What is for everybody."""
 SHARED = {"/kill", "/kill/restore", "/tools/{name}/use", "/tools/{name}/grant", "/audit/verify"} | {
-    "/tools/{name}/rollout"
+    *("/tools/{name}/rollout", "/what-if")
 }
-"""Forms that name nothing of one tenant's: kills and contracts are everybody's."""
+"""Forms that name nothing of one tenant: kills and contracts are shared, a policy is only tried."""
 REDIRECTS = re.compile(r"/approvals/\{approval_id\}/decision|/tools/\{name\}/\w+|/static/.*")
 """Pages that lead to another one, or are files: nothing is looked up there."""
 

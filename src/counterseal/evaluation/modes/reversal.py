@@ -126,7 +126,7 @@ def _fails(subject: Subject) -> CaseRun:
             words = await _reverse(scratch, arguments)
             concerns = await scratch.runtime.store.concerns(subject.caller.tenant)
         expect("compensated" not in words, "a reversal that failed is called compensated")
-        expect(concerns, "a reversal that failed is not among what needs attention")
+        expect(concerns, "a reversal that failed is not listed under Needs attention")
 
     return run
 

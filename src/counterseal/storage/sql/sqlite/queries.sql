@@ -417,7 +417,7 @@ SELECT raw FROM vault WHERE tenant = ? AND pointer = ?;
 
 -- name: fetch_all
 SELECT pointer, raw FROM vault
-WHERE tenant = ? AND pointer IN (SELECT value FROM json_each(?));
+WHERE tenant = ? AND pointer IN (SELECT each.value FROM json_each(?) AS each);
 
 -- name: expire_kept
 -- Deletes values whose own time is over.
