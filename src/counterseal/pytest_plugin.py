@@ -2,7 +2,7 @@
 
 `pytest --counterseal` adds every case of every mode for the tools of the nearest counterseal.toml.
 The fixture `counterseal_cases` evaluates a project or a runtime inside of a test. pytest loads this
-module in every repository that has Counterseal installed, so it imports nothing else until needed.
+module in every environment that has Counterseal installed, so it imports nothing else until needed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the project's file collected, also where the tests are in another folder."""
+    """Add the project's file to what is collected, unless a named folder contains it."""
     if not config.getoption("--counterseal"):
         return
     here = config.invocation_params.dir
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect a project's file, if the generated cases are wanted."""
+    """Collect a project's file, if `--counterseal` is given."""
     if file_path.name != _FILE or not parent.config.getoption("--counterseal"):
         return None
     return ProjectFile.from_parent(parent, path=file_path)
@@ -143,7 +143,8 @@ def counterseal_cases() -> Callable[..., EvaluationReport]:
 
         unknown = sorted({*modes} - {mode.name for mode in MODES})
         if unknown:
-            raise ValueError(f"modes: {unknown[0]!r} is none of {[mode.name for mode in MODES]}")
+            known = ", ".join(mode.name for mode in MODES)
+            raise ValueError(f"modes: {unknown[0]!r} is not a mode; modes are: {known}")
         options = {"declared": declared, "allow_effects": allow_effects, "reset": reset}
 
         async def run() -> EvaluationReport:

@@ -28,7 +28,7 @@ from counterseal.storage.store import Store
 
 _VARIABLE: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 _MAX_BYTES: Final = 65_536
-"""Of one value in a prompt; a larger one is summarised."""
+"""Limit for one value in a prompt; a larger one is summarised."""
 _MAX_OBJECTIVE: Final = 10_000
 
 

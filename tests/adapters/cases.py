@@ -20,8 +20,7 @@ from counterseal.adapters.host import NotRecordedError
 from counterseal.config import load_settings
 from counterseal.errors import ContractError, StoreError
 from counterseal.evaluation.scenarios import CallPattern, Scenario
-from counterseal.evaluation.trials import World as ScenarioWorld
-from counterseal.evaluation.trials import run_trial
+from counterseal.evaluation.trials import TrialProject, run_trial
 from counterseal.testing import FakeClock
 
 CASES: dict[str, Any] = {}
@@ -487,7 +486,7 @@ async def a_scenario_is_judged_by_what_the_adapter_recorded(world: World) -> Non
         )
         return (await session.start()).final
 
-    trial = await run_trial(ScenarioWorld(settings=settings, contracts=()), scenario, agent)
+    trial = await run_trial(TrialProject(settings=settings, contracts=()), scenario, agent)
     same(trial.score.wrong, ())
     uses = {use.tool: use for use in trial.trajectory.uses}
     same(set(uses), {"note", "look_up", "pay"})

@@ -3,9 +3,9 @@
     governed = Counterseal(runtime, [send_mail()], principal=..., effects={"send_mail": "draft"})
     await eval_async(task, approval=[ApprovalPolicy(governed.approver, "*")])
 
-Inspect executes its tools itself: a call is judged and claimed before it, and settled with what
-Inspect reports after it. If that report never comes, the outcome is unknown. A held call is
-rejected with the reason; no answer of Inspect's own human approver is an approval here.
+Inspect executes its tools itself. A call is judged and claimed before that, and settled afterwards
+with what Inspect reports; without a report, its outcome is unknown. A held call is rejected with
+the reason: a decision of Inspect's own human approver is no approval of Counterseal.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _GOVERNED: WeakSet[Counterseal] = WeakSet()
 
 
 class InspectContext(NamedTuple):
-    """The context of a call, for `principal` and `run_id`."""
+    """A call of Inspect, as the functions `principal` and `run_id` get it."""
 
     message: str
     call: ToolCall
@@ -66,7 +66,7 @@ class InspectContext(NamedTuple):
 
 
 def host_tool(tool: InspectTool | HostTool) -> HostTool:
-    """Return a tool as its model sees it."""
+    """Return a tool with the name, description and schema that its model sees."""
     if isinstance(tool, HostTool):
         return tool
     own = ToolDef(tool)
@@ -131,15 +131,16 @@ class Counterseal:
             for tool in listed
             if tool.name not in declared
         ]
+        # Else a function of the runtime with this name would run beside that of Inspect.
         if problems:
-            raise ContractError(problems)  # a function of the runtime's own would run beside it
+            raise ContractError(problems)
         # The model makes a held call again under another id.
         options.setdefault("same", "intent")
         self._host = Host(runtime, listed, **options)
         self._names = {tool.name for tool in listed}
         self._claims: dict[tuple[str, str], _InspectClaim] = {}
         self.pending: dict[str, Pending] = {}
-        """By id of the rejected call: what a person decides on."""
+        """Requests for approval, by the id of the rejected call."""
         _GOVERNED.add(self)
 
     @property
@@ -202,7 +203,7 @@ class Counterseal:
             await claim.settle(None, SpokenError(event.function, event.error.message))
 
     async def end(self, sample: str) -> None:
-        """Give up waiting for the reports of a sample that has ended."""
+        """Settle the calls of an ended sample that have no report: their outcome is unknown."""
         for place in [place for place in self._claims if place[0] == sample]:
             await self._claims.pop(place).settle(None, AnswerLostError(_LOST))
 

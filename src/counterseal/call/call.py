@@ -103,7 +103,7 @@ class Call:
     key: str | None = None
     """The key of the ledger entry."""
     request_hash: bytes = b""
-    """Of the arguments as proposed."""
+    """The hash of the arguments as proposed."""
     counters_recalled: bool = False
     overdrawn: tuple[Charge, int] | None = None
     """The charge that was refused because of its budget, and how much of that was spent."""

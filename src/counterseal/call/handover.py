@@ -1,8 +1,8 @@
 """Calls that the client carries out: handed over after admission, settled with its report.
 
-Gates, approval and ledger are those of any call. In the place of an execution, the caller gets the
-effective arguments, and later reports the outcome. Until its deadline the entry belongs to the
-client; after that it is unknown, like that of a worker that is gone. A report is untrusted output.
+Gates, approval and ledger are those of any call. Instead of an execution here, the caller gets the
+effective arguments, and reports the outcome later. Until the deadline the entry belongs to the
+client; after it the outcome is unknown, as after the crash of a worker. A report is untrusted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _REASON: Final = (
 
 
 class ReportError(CountersealError):
-    """A report is refused. `why` is one word for programs: unknown, late, reported, elsewhere."""
+    """A refused report. `why` is one word for programs: unknown, late, reported or elsewhere."""
 
     def __init__(self, why: str, message: str) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class ReportError(CountersealError):
 
 
 class Report(NamedTuple):
-    """What a client says about a call: its output, or an error; or that it did nothing."""
+    """A client's report about a call: its output, an error, or that nothing was done."""
 
     call_id: str
     fence: int
@@ -61,7 +61,7 @@ class Report(NamedTuple):
 
 
 def hand_over(call: Call) -> Observation | None:
-    """Return what the client needs to carry a call out; None if it is not the client's."""
+    """Return what the client needs to carry the call out; None if a worker carries it out."""
     entry, seconds = call.entry, seconds_for_client(call)
     if entry is None or entry.worker != CLIENT_WORKER or seconds <= 0:
         return None
@@ -92,7 +92,7 @@ async def settle_report(
 ) -> Observation:
     """Settle a call with the client's report, and return the observation of its outcome.
 
-    The same report again gets the same answer. ReportError says why another one is refused.
+    A repeat of the same report gets the same answer. ReportError says why a report is refused.
     """
     kept, resume = await _find(report, principal, services)
     call = await _reported_call(kept, resume, report, services)
@@ -110,9 +110,9 @@ async def settle_report(
 
 
 async def _has_outcome(entry: Entry, services: CallServices) -> bool:
-    """Return False while no report was accepted: the client has the call, or is late with it.
+    """Return True if the outcome of a call is on record; False if no report was accepted.
 
-    An entry whose outcome is unknown may be that of a reported error, which is on record.
+    A reported error can leave the outcome unknown; the report is on record nevertheless.
     """
     if entry.status is not EntryStatus.PENDING:
         return True
@@ -126,7 +126,7 @@ async def _has_outcome(entry: Entry, services: CallServices) -> bool:
 async def _find(
     report: Report, principal: Principal, services: CallServices
 ) -> tuple[StoredEntry, Resume]:
-    """Return the entry that this principal was handed. For all others there is none."""
+    """Return the entry of a call that was handed to this principal; ReportError for any other."""
     found: Sequence[StoredEntry] = ()
     if is_id(report.call_id):
         found = await services.store.look_up_call(principal.tenant, report.call_id)
@@ -156,7 +156,7 @@ async def _reported_call(
     entry = kept.entry
     record = services.registry.get(entry.tool, entry.version)
     call = resumed_call(entry, resume, await run_of(services, entry), record, services)
-    call.resumed = call.in_doubt = False  # its caller waits, and nothing else was tried
+    call.resumed = call.in_doubt = False  # its caller waits, and no other attempt was made
     call.reported = True
     call.entry = entry._replace(fence=report.fence)
     if kept.created_at is not None:
@@ -190,15 +190,16 @@ def _outcome(report: Report, contract: Contract) -> Outcome:
 def _repeated(
     entry: Entry, call: Call, observation: Observation, services: CallServices
 ) -> Observation:
-    """Answer a report after the first one: the same one as before, any other with an error."""
+    """Answer a repeat of the accepted report. ReportError if it reports another outcome."""
     again = settled_entry(call, entry, observation, None, services)
-    if (again.status, again.phase) != (entry.status, entry.phase) or _said(again) != _said(entry):
+    same_state = (again.status, again.phase) == (entry.status, entry.phase)
+    if not same_state or _outcome_kept(again) != _outcome_kept(entry):
         raise ReportError("reported", "Another outcome of this call is on record.")
     return observation if entry.observation is None else from_stored(entry.observation)
 
 
-def _said(entry: Entry) -> tuple[Any, ...] | None:
-    """Return what an entry keeps of its outcome, without times and places."""
+def _outcome_kept(entry: Entry) -> tuple[Any, ...] | None:
+    """Return the code, data and errors of an entry's outcome, without times and ids."""
     if entry.observation is None:
         return None
     kept = from_stored(entry.observation)

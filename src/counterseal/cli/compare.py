@@ -1,7 +1,7 @@
 """`counterseal diff OLD NEW`: the changes between two sets of contracts, and exceptions to them.
 
-Only what needs a decision fails the command; `contract/diff.py` says what that is. An exception is
-recorded in counterseal.lock, so that it is reviewed and merged like the change itself.
+The command fails only if a change needs a decision (`undecided` in `contract/version_steps.py`). An
+exception is recorded in counterseal.lock, so that it is reviewed and merged like the change itself.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class JudgedStep:
 
     @property
     def changes(self) -> tuple[ContractChange, ...]:
-        """What needs a decision, and then the other changes."""
+        """The changes that need a decision, then the others."""
         return (*self.open, *(one for one in self.step.changes if one not in self.open))
 
 
@@ -290,7 +290,7 @@ def _record(old: str, new: str, judged: Sequence[JudgedStep]) -> dict[str, Any]:
 
 
 def _bumps(one: JudgedStep) -> dict[str, Any]:
-    """Return which part of the version has to rise, and which did; None for a whole tool."""
+    """Return the part of the version that has to rise, and that did; None for a whole tool."""
     from counterseal.contract.version_steps import needed_bump
 
     if one.step.old is None or one.step.new is None:
@@ -313,7 +313,7 @@ def _versions(step: VersionStep) -> str:
 
 
 def _verdict(change: ContractChange) -> str:
-    """Return what a change means, for every audience to whom it means something."""
+    """Return the verdicts of a change that are not `compatible`, with their audiences."""
     record = change.record()
     parts = [f"{name}: {record[name]}" for name in _AUDIENCES if record[name] != "compatible"]
     return ", ".join(parts).replace("_", " ") or "compatible"

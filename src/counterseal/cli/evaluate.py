@@ -56,7 +56,7 @@ def evaluate(
     ] = False,
     require: Annotated[
         bool,
-        Option("--require", help="Fail if a tool lacks a kind of case that passes."),
+        Option("--require", help="Fail if a tool has no passing case of one of the four kinds."),
     ] = False,
     record: Annotated[
         bool, Option("--record", help="Keep the report for the console, in gateway.evaluation.")
@@ -197,7 +197,7 @@ def _page(report: EvaluationReport, *, require: bool) -> Iterator[RenderableType
 
 
 def _untried(report: EvaluationReport) -> Iterator[RenderableType]:
-    """Yield what could not be tried, and why, each reason once."""
+    """Yield each reason why modes could not be tried, with the tools and modes."""
     reasons: dict[str, list[str]] = {}
     for cell in report.cells:
         if cell.applies and cell.reason:
@@ -209,7 +209,7 @@ def _untried(report: EvaluationReport) -> Iterator[RenderableType]:
 
 
 def _groups(names: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the names in groups that fit beside each other."""
+    """Yield the names in groups, each as wide as the terminal at most."""
     group: list[str] = []
     width, most = _MODE_WIDTH, console().width
     for name in names:

@@ -60,11 +60,11 @@ def replay(
         str | None, Option(metavar="TIME", help="All calls from a time on, or an age: 30d.")
     ] = None,
     policy: Annotated[
-        list[Path] | None, Option(metavar="FILE", help="Policy files to decide by instead.")
+        list[Path] | None, Option(metavar="FILE", help="Policy files that decide instead.")
     ] = None,
     contracts: Annotated[
         list[Path] | None,
-        Option(metavar="PATH", help="Contracts to decide by instead: files or folders."),
+        Option(metavar="PATH", help="Contracts that decide instead: files or folders."),
     ] = None,
     sequential: Annotated[
         bool,
@@ -87,8 +87,8 @@ def replay(
     """Decide recorded calls again. Nothing is executed, asked or spent.
 
     With the contracts and the policy of the project, every decision must be the same: exits with 1
-    if one is not. --policy and --contracts say what other rules would have decided. Calls that
-    can't be judged are counted, with the reason. That their arguments are read is on record.
+    if one is not. With --policy or --contracts, shows what other rules would have decided. Calls
+    that can't be judged are counted by reason. Reading recorded arguments is itself recorded.
     """
     settings = project_settings()
     if case:
@@ -184,7 +184,7 @@ def _rules(
 async def _searches(
     runtime: Runtime, tenant: str | None, what: str | None, since: float | None
 ) -> list[tuple[str, EventFilter]]:
-    """Return where to look for the calls: tenants, each with a search."""
+    """Return the tenants whose calls are replayed, each with the search for them."""
     from counterseal.ledger.requests import EventFilter
 
     names = [name for name in await runtime.store.tenants() if tenant in (None, name)]
@@ -203,7 +203,8 @@ def _page(report: ReplayReport, *, same: bool) -> Parts:
         yield report.sentence()
     elif report.changed:
         yield f"{counted(report.changed, 'decision')} of {judged:,} differ from the record."
-        yield "That is a defect of Counterseal. Please report it with these lines."
+        yield "Check first whether a rule in Python reads a clock, a file or a global variable."
+        yield "Otherwise this is a defect of Counterseal: please report it with these lines."
     else:
         yield f"{counted(judged, 'decision')} made again: the same as on record."
     if report.changes:

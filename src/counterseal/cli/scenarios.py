@@ -36,7 +36,7 @@ from counterseal.cli.render import (
 if TYPE_CHECKING:
     from counterseal.evaluation.agents import Agent
     from counterseal.evaluation.scores import Estimate, Summary
-    from counterseal.evaluation.trials import ScenarioReport, World
+    from counterseal.evaluation.trials import ScenarioReport, TrialProject
 
 app = command_group("Run scenarios with an agent, and compare agents, prompts and contracts.")
 
@@ -64,7 +64,7 @@ def run(
     trials: Annotated[int, Option(metavar="N", help="Tries of each scenario.", min=1)] = 1,
     setup: Annotated[
         str,
-        Option(metavar="FUNCTION", help="FILE.py:FUNCTION, called before each trial with a name."),
+        Option(metavar="FILE:FUNCTION", help="Called with the scenario's name before each trial."),
     ] = "",
     allow_effects: Annotated[
         bool, Option("--allow-effects", help="Execute tools that change something.")
@@ -77,7 +77,7 @@ def run(
     save: Annotated[Path | None, Option(metavar="FILE", help="Write the report to it.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let an agent work on scenarios, and score what the record says of it.
+    """Let an agent work on scenarios, and score what the record says of its calls.
 
     Contracts, policy and grants are the project's. Each trial has a store in memory of its own.
     Tools with prepared answers are not executed; others are, and those that change something only
@@ -92,17 +92,17 @@ def run(
 
     if mutate is not None and mutate not in _MUTATIONS:
         fail(f"--mutate must be {' or '.join(_MUTATIONS)}, got {mutate!r}.")
-    world, chosen = _world(setup, allow_effects=allow_effects), _agent(agent, model)
+    project, chosen = _trial_project(setup, allow_effects=allow_effects), _agent(agent, model)
     with _problems_end_the_command():
-        scenarios = read_scenarios(*files, tools=world.tools, agents=world.settings.agents)
-    refused = list(world.refusals(scenarios))
+        scenarios = read_scenarios(*files, tools=project.tools, agents=project.settings.agents)
+    refused = list(project.refusals(scenarios))
     if refused:
         _fail_with(refused)
     reports = []
     with _problems_end_the_command(), ProgressBar("trial") as progress:
         for wording in WORDINGS if mutate else (AS_DECLARED,):
             report = run_trials(
-                *(world, scenarios, chosen),
+                *(project, scenarios, chosen),
                 name=f"{agent} {model}".strip(),
                 label=wording.name if mutate else label,
                 trials=trials,
@@ -129,19 +129,19 @@ def compare(
     """Show reports side by side: two models, two prompts, or two versions of contracts."""
     reports = [report for file in files for report in _reports(file)]
     if len(reports) < 2:
-        fail("There is one report, and nothing to compare it with.", "Name another file.")
+        fail("A comparison needs two reports, got one.", "Name another file.")
     render([report.record() for report in reports], lambda: _comparison(reports), as_json=as_json)
 
 
 @app.command("import")
 def import_trajectories(
-    form: Annotated[str, Argument(metavar="FORMAT", help="The format; see below.")],
+    form: Annotated[str, Argument(metavar="FORMAT", help="One of the formats above.")],
     file: Annotated[Path, Argument(metavar="FILE", help="JSON, or JSON Lines.")],
     out: Annotated[
         Path | None, Option(metavar="FILE", help="Write the trajectories to it, as JSON Lines.")
     ] = None,
     name: Annotated[
-        str, Option(metavar="NAME", help="A scenario's, for a file with one trajectory.")
+        str, Option(metavar="NAME", help="The scenario that the one trajectory of the file is for.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -149,7 +149,7 @@ def import_trajectories(
 
     FORMAT is openai, anthropic (message lists), otel (spans as OTLP JSON), langsmith (runs),
     inspect (logs), tau2 (results) or trajectories. Give the written file to `scenarios run
-    --agent`: the calls are proposed again, and judged.
+    --agent`: the calls are proposed again, and judged by the project's contracts.
     """
     from dataclasses import replace
 
@@ -173,7 +173,7 @@ def import_trajectories(
 
 @app.command("export")
 def export(
-    form: Annotated[str, Argument(metavar="FORMAT", help="The format; see below.")],
+    form: Annotated[str, Argument(metavar="FORMAT", help="One of the formats above.")],
     files: Annotated[
         list[Path], Argument(metavar="REPORT...", help="What `scenarios run --save` wrote.")
     ],
@@ -182,7 +182,7 @@ def export(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write reports in a form of other programs.
+    """Write reports in the format of another program.
 
     FORMAT is junit (for CI systems), csv (for spreadsheets), inspect (a log for Inspect), otel
     (spans as OTLP JSON) or trajectories (for `--agent`).
@@ -209,9 +209,9 @@ def _check_format(form: str, known: Mapping[str, object]) -> None:
 # What commands work with -------------------------------------------------------------------------
 
 
-def _world(setup: str, *, allow_effects: bool) -> World:
+def _trial_project(setup: str, *, allow_effects: bool) -> TrialProject:
     from counterseal.evaluation.agents import AgentError, function_named
-    from counterseal.evaluation.trials import World
+    from counterseal.evaluation.trials import TrialProject
 
     settings = project_settings()
     try:
@@ -219,7 +219,7 @@ def _world(setup: str, *, allow_effects: bool) -> World:
     except AgentError as error:
         fail(f"--setup: {one_line(str(error))}.")
     with _problems_end_the_command():
-        return World.of(settings, allow_effects=allow_effects, setup=prepare)
+        return TrialProject.of(settings, allow_effects=allow_effects, setup=prepare)
 
 
 def _agent(name: str, model: str) -> Agent:
@@ -236,7 +236,7 @@ def _agent(name: str, model: str) -> Agent:
 
 @contextmanager
 def _problems_end_the_command() -> Iterator[None]:
-    """End the command with every problem of a file, each with its place and its fix."""
+    """End the command on an error, with every problem of a file, its place and its fix."""
     from counterseal.errors import ContractError, CountersealError
     from counterseal.policy import PolicyError
 

@@ -32,7 +32,7 @@ _TOOL_VERSION: Final = re.compile(r"([A-Za-z0-9_.-]{1,128})@([0-9][0-9A-Za-z.!+-
 _MODE_AND_ID: Final = re.compile(rb"(100644|100755) blob ([0-9a-f]{40,64})")
 
 Registered = Callable[[str, str], Sequence[Discovered]]
-"""Returns the contract of a tool's version in the project, or nothing."""
+"""Returns the contract of this tool and version in the project; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class ComparedSide:
 def read_sides(
     old: str, new: str | None, default: Sequence[Path], registered: Registered
 ) -> Iterator[tuple[ComparedSide, ComparedSide]]:
-    """Read both sides; `OLD..NEW` names both at once. The files of revisions last until the end.
+    """Read both sides; `OLD..NEW` names both at once. Files of revisions are deleted at the end.
 
     `default` has the paths that are read in a revision without a path, if the other side names none
     either. ConfigError if a side can't be found or read.
@@ -71,7 +71,7 @@ def read_sides(
     if new is None:
         first, dots, second = old.partition("..")
         if not dots or not first:
-            raise ConfigError(f"{old!r} is one side; name two: {FORMS}.")
+            raise ConfigError(f"{old!r} is one side; name two, each {FORMS}.")
         old, new = first, second.removeprefix(".") or "HEAD"
     with TemporaryDirectory(prefix="counterseal-diff-") as folder:
         texts, sides = (old, new), []
@@ -141,7 +141,7 @@ def _of_revision(name: str, revision: str, folder: Path, paths: Sequence[Path]) 
         entry, file = _MODE_AND_ID.match(about), path.decode("utf-8", "surrogateescape")
         if entry and file.endswith((*SUFFIXES, ".py")):
             names[file] = entry[2].decode()
-    # Like the paths of every other side, those of a revision are seen from the working folder.
+    # Paths are relative to the working folder, as on every other side.
     here = Path.cwd().resolve()
     for file, content in zip(names, _contents(list(names.values()), top), strict=True):
         shown = top / file
@@ -160,7 +160,7 @@ def _commit(name: str, revision: str) -> str:
         _git("rev-parse", "--git-dir")
         resolved = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{}}")
     except ConfigError:
-        raise ConfigError(f"{name!r} is no side of a comparison. Expected: {FORMS}.") from None
+        raise ConfigError(f"{name!r} was not found. Expected: {FORMS}.") from None
     return resolved.decode().strip()
 
 

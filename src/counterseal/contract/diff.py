@@ -2,9 +2,9 @@
 
 *Callers* use a tool with arguments and read its output. *Models* read its description and schemas.
 *Guardians* answer for what it may do. Each change has a stable id, and `MEANINGS` has what an id
-means for each of them: the only place that judges. Works on the full records, so that no change is
-missed. `schema_diff` compares the schemas. Only declarations are judged: a contract names its
-code, and a change of that code does not show here.
+means for each of them. No other module judges changes. Whole records are compared, so that no
+change is missed; `schema_diff` compares the schemas. A contract names its code, and a change of
+that code is not found.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _mean(
     models: Compatibility = _COMPATIBLE,
     bump: Bump | None = None,
 ) -> dict[str, Meaning]:
-    """Return one meaning for several ids. Versions rise for callers, so a break is a new major."""
+    """Return one meaning for several ids. A break for callers needs a new major version."""
     if bump is None:
         reviewed = callers is _OPERATIONAL or guardians is _GOVERNANCE
         other = Bump.MINOR if reviewed else Bump.PATCH
@@ -93,7 +93,7 @@ def _mean(
 
 
 def _schema_meanings(side: Side) -> dict[str, Meaning]:
-    """Inputs are compared contravariantly, outputs covariantly: wider inputs break no caller."""
+    """Return the meanings of changed schemas. Wider inputs and narrower outputs break no caller."""
     harmless = "widened" if side == "input" else "narrowed"
     kept, broken = ("now-optional", "now-required")[:: 1 if side == "input" else -1]
     ids: dict[str, list[str]] = defaultdict(list)
@@ -179,7 +179,7 @@ MEANINGS: dict[str, Meaning] = {
         guardians=_GOVERNANCE,
     ),
 }
-"""What each change means. The ids are a promise: exception records and CI name them."""
+"""The meaning of each change, by id. Ids never change: exception records and CI name them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ class ContractChange:
 
     @property
     def kinds(self) -> tuple[Compatibility, ...]:
-        """What it is to people who plan a release: the verdicts of callers and guardians."""
+        """The verdicts for callers and guardians, without `compatible` if one of them is not."""
         verdicts = (self.meaning.callers, self.meaning.guardians)
         return tuple(one for one in verdicts if one is not _COMPATIBLE) or (_COMPATIBLE,)
 
@@ -252,7 +252,7 @@ def _walk(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
 
 
 def effect_rank(effect: str | None) -> int:
-    """Return how much an effect may do. The effects that change nothing are equal."""
+    """Return the rank of an effect: how much it may do. Effects that change nothing are equal."""
     order = list(Effect)
     # A missing effect counts as the most dangerous one that an agent may see.
     rank = order.index(Effect(effect or Effect.IRREVERSIBLE))
@@ -260,7 +260,7 @@ def effect_rank(effect: str | None) -> int:
 
 
 def _ranked(name: str, rank: Callable[[Any], int]) -> Rule:
-    """A field with an order: its change is a rise, a fall, or neither."""
+    """Return the rule of a field with an order: its change is a rise, a fall, or neither."""
 
     def rule(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
         before, after = rank(old), rank(new)
@@ -294,7 +294,7 @@ _KEYS = {
 
 
 def _idempotency(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
-    """A tool without keys has no lifetime to lose; keys that never expire live longest."""
+    """Yield the changes of keys. Keys that never expire have the longest lifetime."""
     for field in {**old, **new}:
         before, after = old[field], new[field]
         if same(before, after):
@@ -306,7 +306,7 @@ def _idempotency(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
 
 
 def _members(name: str, plural: str) -> Rule:
-    """A list that is a set: one change for each member that came or went."""
+    """Return the rule of a list that is a set: one change for each member that came or went."""
 
     def rule(path: Path, old: list[str], new: list[str]) -> Iterator[ContractChange]:
         noun = name.replace("-", " ")
@@ -324,7 +324,7 @@ def _members(name: str, plural: str) -> Rule:
 
 
 def _approval(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
-    """Terms of approval: stricter terms slow calls down, others need governance review."""
+    """Yield the changes of approval. Stricter terms slow calls down, others need review."""
     if old is None or new is None:
         ending = "strengthened" if old is None else "dropped"
         yield _change(f"approval-{ending}", path, old, new)
@@ -347,7 +347,7 @@ _STRICTNESS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _upstream(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
-    """The upstream's tool is the action; the hash of its accepted definition is not."""
+    """Yield the changes of the upstream. Another tool is another action, another hash is not."""
     if old is None or new is None:
         yield _change("upstream-changed", path, old, new)
         return
@@ -366,7 +366,7 @@ def _schema(side: Side) -> Rule:
 
 
 def _listed(by: str, name: str, **fields: str) -> Rule:
-    """A list of items with ids. `fields` has the fields whose change has an id of its own."""
+    """Return the rule of a list of items with ids. `fields` has the endings of special changes."""
 
     def rule(path: Path, old: list[Any], new: list[Any]) -> Iterator[ContractChange]:
         noun = name.replace("-", " ")
@@ -429,7 +429,7 @@ _FIELDS = {
         )
     },
 }
-"""Fields whose change always means the same, with the beginning of its id."""
+"""Fields whose change has one meaning, with the beginning of its id."""
 
 _SAFEGUARDS = {
     "runtime.sandbox_isolated": "sandbox",

@@ -111,7 +111,7 @@ class Isolation(StrEnum):
 
 
 class ExecutedBy(StrEnum):
-    """Who carries a tool out: this product's workers, or the client that proposed the call."""
+    """The party that carries a tool out: a worker, or the client that proposed the call."""
 
     SERVER = "server"
     CLIENT = "client"

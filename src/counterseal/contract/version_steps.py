@@ -1,7 +1,7 @@
 """The steps from one set of contracts to another, and what a person has to decide about them.
 
-`diff` says what changed between two contracts. Here they are paired by tool and version, and a
-version that rose too little for its changes is found.
+`diff` says what changed between two contracts. This module pairs the contracts by tool and version,
+and finds versions that rose too little for their changes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from counterseal.contract.model import Contract
 
 
 class Versioned(Protocol):
+    """A contract, or a record of one."""
+
     @property
     def version(self) -> str: ...
 
@@ -64,7 +66,7 @@ class VersionStep:
 
     @property
     def made(self) -> Bump:
-        """The part of the version that rose. A tool that came or went has no version to raise."""
+        """The part of the version that rose. MAJOR for a tool that came or went."""
         if self.old is None or self.new is None:
             return Bump.MAJOR
         return bump_made(self.old.version, self.new.version)
@@ -130,9 +132,9 @@ def version_steps(old: Iterable[Contract], new: Iterable[Contract]) -> list[Vers
 
 
 def baseline(version: str, others: Iterable[V]) -> V | None:
-    """Return which of a tool's other versions one is compared with; None if there are none.
+    """Return the item that a version of a tool is compared with; None if there are no others.
 
-    The last one of the same version, else of the version before, else of the oldest version.
+    That is the last item of the same version, else of the version before, else of the oldest.
     """
     line = sorted(others, key=lambda one: _order(one.version))
     same_or_older = [one for one in line if _order(one.version) <= _order(version)]

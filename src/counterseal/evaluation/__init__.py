@@ -1,5 +1,5 @@
 """Replay and evaluation: what a contract, a policy or a model would do.
 
-Nothing here is on the way of a call. Replay decides recorded proposals again; generated cases try a
+No call runs through these modules. Replay decides recorded proposals again; generated cases try a
 contract against its own declarations; scenarios measure how an agent uses its tools.
 """

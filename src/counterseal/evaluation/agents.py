@@ -32,7 +32,7 @@ from counterseal.reconcile import Reconciler
 from counterseal.runtime import Runtime
 
 Agent = Callable[["AgentTask"], Awaitable[object]]
-"""Works on a task. What it returns are its last words."""
+"""Works on a task, and returns its last words."""
 ChatModel = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
 """Returns the next message for messages and tools; may be async."""
 KEY_VARIABLE: Final = "COUNTERSEAL_AGENT_KEY"
@@ -41,12 +41,12 @@ _SECONDS: Final = 120.0
 
 
 class AgentError(CountersealError):
-    """An agent can't be loaded, or what it is asked for does not exist."""
+    """An agent can't be loaded, or can't work on its scenario."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """What a model reads of tools and refusals. The contracts, and what gates decide, stay."""
+    """The text of tools and refusals that a model reads. No decision depends on it."""
 
     name: str
     tool: Callable[[dict[str, Any]], dict[str, Any]] = lambda tool: tool
@@ -95,8 +95,7 @@ class AgentTask:
     """A system prompt for models."""
     tokens: int | None = None
     """Tokens of the model since the last call, counted with the next one."""
-    number: int = 0
-    """Calls so far."""
+    calls_made: int = 0
     _deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
     _names: NameMap | None = None
 
@@ -112,13 +111,13 @@ class AgentTask:
         return [self.wording.tool(form(contract, names=names).tool) for contract in contracts]
 
     async def call(self, tool: str, arguments: Any, *, id: str | None = None) -> Observation:  # noqa: A002
-        """Propose a call. If it is held, the scenario's people decide, and it is made again."""
-        self.number += 1
+        """Propose a call. If it is held, the scenario's people decide, and it is proposed again."""
+        self.calls_made += 1
         proposal = Proposal(
-            tool=self._contract(tool),
+            tool=self._contract_name(tool),
             arguments=arguments,
             run_id=self.run_id,
-            call_id=id or f"use_{self.number}",
+            call_id=id or f"use_{self.calls_made}",
             conversation_id=self.run_id,
             tokens=self.tokens,
         )
@@ -131,17 +130,17 @@ class AgentTask:
         return observation
 
     def text(self, observation: Observation) -> str:
-        """Return what the model reads of an answer."""
+        """Return the text of an observation that the model reads."""
         return self.wording.answer(observation)
 
     async def decide(self) -> None:
-        """Let the scenario's people decide on what waits, and workers do what is due."""
+        """Let the scenario's people decide on held calls, and carry out the work that is due."""
         async with self._deciding:
             for person in self.scenario.people:
                 await _vote(self.runtime, person)
             await Reconciler(self.runtime).once()
 
-    def _contract(self, name: str) -> str:
+    def _contract_name(self, name: str) -> str:
         try:
             return name if self._names is None else self._names.to_contract(name)
         except UnknownNameError:
@@ -154,7 +153,7 @@ async def _vote(runtime: Runtime, person: ScenarioPerson) -> None:
         try:
             await runtime.approvals.decide(held.approval_id, voter, person.decides)
         except ApprovalError:
-            continue  # this person may not decide on it, or has decided
+            continue  # this person may not decide on the call, or has already decided
 
 
 # --- agents ---------------------------------------------------------------------------------------
@@ -175,9 +174,9 @@ def scripted() -> Agent:
 
 
 def recorded(trajectories: Iterable[Trajectory]) -> Agent:
-    """Return the agent that proposes what was proposed before, by the name of the scenario.
+    """Return the agent that proposes the calls of the trajectory with the scenario's name again.
 
-    Several trajectories of one name are those of the first trial, the second, and so on.
+    Of several trajectories with this name, the first trial gets the first one, and so on.
     """
     by_name: dict[str, list[Trajectory]] = {}
     for one in trajectories:
@@ -207,7 +206,7 @@ def chat(model: ChatModel, *, turns: int = _TURNS) -> Agent:
         messages.append({"role": "user", "content": task.objective})
         for _ in range(turns):
             tools = await task.tools()
-            message = await _next(model, messages, tools)
+            message = await _next_message(model, messages, tools)
             task.tokens = _tokens(message)
             calls = PROVIDERS["openai"].calls(message)
             messages.append(_plain(message, calls))
@@ -225,10 +224,10 @@ def chat(model: ChatModel, *, turns: int = _TURNS) -> Agent:
     return agent
 
 
-async def _next(model: ChatModel, messages: list[Any], tools: list[Any]) -> Any:
+async def _next_message(model: ChatModel, messages: list[Any], tools: list[Any]) -> Any:
     if inspect.iscoroutinefunction(model):
         return await model(messages, tools)
-    message = await asyncio.to_thread(model, messages, tools)  # it may wait for its provider
+    message = await asyncio.to_thread(model, messages, tools)  # it may block
     return await message if inspect.isawaitable(message) else message
 
 
@@ -300,12 +299,12 @@ def agent_named(name: str, *, model: str = "", turns: int = _TURNS) -> Agent:
 
 
 def function_named(name: str) -> Callable[..., Any]:
-    """Return a function that a person has named on the command line. Importing is executing."""
+    """Return the function that a command names. Importing its module executes it."""
     place, _, attribute = name.rpartition(":")
     if not place or not attribute:
         raise AgentError(
-            f"{name!r} is no agent; write script, a URL, FILE.py:FUNCTION, MODULE:FUNCTION, or a"
-            " file with trajectories"
+            f"{name!r} is not an agent; write script, a URL, FILE.py:FUNCTION, MODULE:FUNCTION, or"
+            " a file with trajectories"
         )
     try:
         module = _module(place)
@@ -326,6 +325,6 @@ def _module(place: str) -> Any:
     if spec is None or spec.loader is None or not file.is_file():
         raise ImportError("there is no such file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # as its author's program would have it, for dataclasses and pickle
+    sys.modules[name] = module  # dataclasses and pickle look their module up here
     spec.loader.exec_module(module)
     return module

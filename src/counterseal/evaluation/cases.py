@@ -1,7 +1,7 @@
-"""What a mode of evaluation is made of: cases that are generated from one contract.
+"""Modes of evaluation, and the cases that a mode generates from one contract.
 
-A case is carried out with its arguments, and raises `CaseFailedError` with a sentence for the
-tool's author. A mode says why it does not apply to a tool, or yields cases.
+A mode says why it does not apply to a tool, or yields cases. A case that fails raises
+`CaseFailedError` with a sentence for the tool's author.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from typing import Any, NamedTuple
 from counterseal.errors import CountersealError
 from counterseal.evaluation.scratch import Subject
 from counterseal.observation import Observation
+
+Arguments = Mapping[str, Any]
+CaseRun = Callable[[Arguments], Awaitable[None]]
+"""Carries a case out with these arguments; raises CaseFailedError or NotTriedError."""
 
 
 class CaseKind(StrEnum):
@@ -35,26 +39,25 @@ class NotTriedError(CountersealError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedCase:
-    """One thing to try."""
+    """One call, or several, that must go as the contract says."""
 
     name: str
     why: str
-    """The part of the contract that it comes from."""
-    run: Callable[[Mapping[str, Any]], Awaitable[None]]
-    arguments: Mapping[str, Any]
+    """The part of the contract that the case comes from."""
+    run: CaseRun
+    arguments: Arguments
     kind: CaseKind | None = None
     shrinks: bool = True
     """Whether optional arguments may be left out to make a failure shorter."""
 
 
 class EvaluationMode(NamedTuple):
-    """One of the twelve modes."""
+    """One kind of test, such as idempotency, with the cases that it generates for a tool."""
 
     name: str
-    title: str
     purpose: str
     why_not: Callable[[Subject], str]
-    """Returns why it does not apply to a tool; empty if it does."""
+    """Returns why the mode does not apply to a tool; empty if it does."""
     cases: Callable[[Subject], Iterator[GeneratedCase]]
     needs_good_call: bool = True
 
@@ -72,5 +75,5 @@ def ended(observation: Observation) -> str:
 
 
 def always(_subject: Subject) -> str:
-    """Apply to every tool."""
+    """Return no reason: the mode applies to every tool."""
     return ""

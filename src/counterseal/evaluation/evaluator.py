@@ -47,13 +47,13 @@ from counterseal.runtime import Runtime
 
 _AGENT: Final = "evaluation"
 _CALLS: Final = 20
-"""Calls in a run, if a grant has to be made for a tool that has none."""
+"""Calls in a run, if a grant has to be made for a tool that no agent was granted."""
 _MOST_TRIED: Final = 40
 """Good calls that are offered to the gates, for one grant."""
 _MOST_SHRINKS: Final = 40
 
 OnCase = Callable[[int, int, str], None]
-"""Called with the number of cases done, of all cases, and the tool."""
+"""Called after each case with the number of cases done, the number of all, and the tool."""
 
 
 class EvaluationTarget(NamedTuple):
@@ -84,8 +84,8 @@ async def subjects_of(
 ) -> list[EvaluationTarget]:
     """Return the exposed tools of a runtime, or those that are named, ready to be evaluated.
 
-    `declared` says how each is tried; for a project, its file does. Raises CountersealError for a
-    name that is no exposed tool.
+    `declared` says how each tool is tried, before what a project's file says. Raises
+    CountersealError for a name that is not an exposed tool.
     """
     tables: Mapping[str, Any] = declared or {}
     folder = Path()
@@ -116,7 +116,7 @@ async def subjects_of(
 
 
 class _Situation(NamedTuple):
-    """What all tools of an evaluation share."""
+    """The inputs that all tools of an evaluation share."""
 
     runtime: Runtime
     folder: Path
@@ -129,7 +129,7 @@ class _Situation(NamedTuple):
 async def _candidate(
     situation: _Situation, record: RegistryRecord, table: EvaluationTable
 ) -> EvaluationTarget:
-    """Return a tool with a caller and a good call that the gates do not refuse, if there is one."""
+    """Return a tool with a caller and a good call that the gates do not refuse, if one is found."""
     real, ran, note = _what_runs(record, table, allow_effects=situation.allow_effects)
     declared = _fixture(table, situation.folder)
     first: Subject | None = None
@@ -200,7 +200,7 @@ def _subjects(
 def _what_runs(
     record: RegistryRecord, table: EvaluationTable, *, allow_effects: bool
 ) -> tuple[bool, str, str]:
-    """Return whether the tool's function runs, what runs in words, and why not the function."""
+    """Return whether the tool's function runs, the words for what runs, and why it is a stub."""
     stub = "a recorded output" if table.output is not None or table.fixture else "a stub"
     if table.run != "real":
         return False, stub, ""
@@ -227,7 +227,7 @@ def _fixture(table: EvaluationTable, folder: Path) -> dict[str, Any]:
 
 
 def _grants(runtime: Runtime, record: RegistryRecord) -> Iterator[Grant]:
-    """Yield the grants with which the tool can be called; one that is made if there are none."""
+    """Yield the grants with which the tool can be called; a new one if there are none."""
     now, usable = datetime.now(UTC), False
     for grant in runtime.registry.grants:
         covers = grant.tool == record.name and grant.covers(record.parsed)
@@ -256,7 +256,7 @@ def _principal(runtime: Runtime, record: RegistryRecord, grant: Grant) -> Princi
 
 
 async def _preview(subject: Subject) -> tuple[str, bool]:
-    """Return why the gates would refuse the good call, if so, and whether they would ask."""
+    """Return why the gates would refuse the good call, or "", and whether they require approval."""
     proposal = Proposal(tool=subject.name, arguments=subject.good.arguments, run_id=RUN)
     with _quiet():
         async with subject.scratch() as scratch:
@@ -320,7 +320,7 @@ async def evaluate(
 
 
 async def carried_out(subject: Subject, case: GeneratedCase) -> EvaluatedCase:
-    """Carry out one case; make the arguments of a failure shorter if it allows that."""
+    """Carry out one case, and shorten the arguments of a failure if the case allows that."""
     status, message = await _attempt(case, case.arguments)
     arguments: Mapping[str, Any] | None = None
     if status is CellStatus.FAILED:

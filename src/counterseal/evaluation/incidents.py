@@ -32,7 +32,7 @@ _HEAD: Final = """\
 
 
 def incident_text(call: RecordedCall) -> str:
-    """Return a recorded call as the text of a test file. CountersealError if it lacks something."""
+    """Return a recorded call as the text of a test file. CountersealError if a part is missing."""
     if call.capture is None or call.lacks:
         raise CountersealError(f"{call.call_id} can't be made a test: {call.lacks}")
     kept = call.capture._asdict()
@@ -86,7 +86,7 @@ def read_incident(path: Path) -> RecordedCall:
 
 
 def check_incident(path: Path, rules: Rules) -> Judged:
-    """Decide the recorded call of a test file again. `differs` is None if it is as expected."""
+    """Decide the recorded call of a test file again. It passes if `now` is `call.outcome`."""
     return judge(read_incident(path), rules)
 
 

@@ -1,7 +1,7 @@
 """Playback: answers a live agent from a recorded run. Same call, same observation.
 
-Nothing is decided or executed, and nothing is written. The first call that the run did not make at
-that place is reported: from there on, the agent does something else than it did.
+Nothing is decided, executed or written. The first call that is not the next one of the recording is
+reported: from there on, the agent has left the recorded run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from counterseal.canonical import canonical
 from counterseal.contract.formats import mcp
 from counterseal.evaluation.recording import RecordedCall, read_calls
 from counterseal.evaluation.replay import Rules, judge
+from counterseal.evaluation.trajectories import OK
 from counterseal.ledger.requests import EventFilter
 from counterseal.runtime import Runtime
 from counterseal.views.call_page import ModelInput, last_event
@@ -41,7 +42,7 @@ class PlaybackAnswer(NamedTuple):
 
 
 class Playback:
-    """Answers calls from those of a recorded run, each of which answers once."""
+    """Answers live calls from a recorded run. Each recorded call is used once."""
 
     def __init__(
         self, calls: Sequence[PlayedCall], report: Callable[[str], None] = lambda _: None
@@ -53,9 +54,11 @@ class Playback:
         self._report = report
 
     def answer(self, tool: str, arguments: Mapping[str, Any]) -> PlaybackAnswer:
-        """Return the recorded observation of a call, or say that there is none."""
-        asked = _fingerprint(tool, arguments)
-        match = next((one for one in self._left if _of(one) == asked), None)
+        """Return the recorded observation of a call, or an error text if the recording has none."""
+        wanted = _fingerprint(tool, arguments)
+        match = next(
+            (one for one in self._left if _fingerprint(one.tool, one.arguments) == wanted), None
+        )
         expected = self._left[0] if self._left else None
         if match is None or match is not expected:
             self._diverge(tool, expected, known=match is not None)
@@ -78,10 +81,6 @@ class Playback:
         self._report(self.divergence)
 
 
-def _of(call: PlayedCall) -> bytes:
-    return _fingerprint(call.tool, call.arguments)
-
-
 def _fingerprint(tool: str, arguments: Any) -> bytes:
     try:
         return canonical([tool, arguments])
@@ -92,7 +91,7 @@ def _fingerprint(tool: str, arguments: Any) -> bytes:
 async def recorded_run(
     runtime: Runtime, tenant: str, run_id: str, rules: Rules
 ) -> Sequence[PlayedCall]:
-    """Return the calls of a run with what the model read of each, in their order."""
+    """Return the calls of a run in their order, each with the text that the model read."""
     calls = []
     async for batch in read_calls(runtime.store, runtime.vault, tenant, EventFilter(run_id=run_id)):
         calls += [await _played(runtime, tenant, call, rules) for call in batch]
@@ -116,7 +115,7 @@ async def _played(runtime: Runtime, tenant: str, call: RecordedCall, rules: Rule
     entries = await runtime.store.look_up_call(tenant, executed)
     end = last_event(events)
     seen = await ModelInput.of_call(runtime, tenant, end, entries[0] if entries else None)
-    ok = end.decision in ("SUCCESS", "PARTIAL_SUCCESS")
+    ok = end.decision in OK
     return known._replace(text=seen.text, ok=ok, why=seen.not_kept)
 
 

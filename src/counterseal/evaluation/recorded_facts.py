@@ -1,7 +1,7 @@
 """The facts of a recorded decision, as the gates read them: principal, grant, run, entry, target.
 
-Each is made from the capture. A fact that was not kept raises MissingFactError where a gate reads
-it, so that no default stands in for it.
+Each is read from the capture. A gate that reads a fact which was not kept gets a MissingFactError,
+so that no default stands in for it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ContractThen = Callable[[Capture], tuple[RegistryRecord, CompiledContract] | Non
 
 
 class MissingFactError(CountersealError):
-    """A decision needs something that the record does not have; the message says what."""
+    """A decision needs a fact that the record does not have; the message names it."""
 
 
 class RecordedAuthority:
-    """Answers for the registry from what was recorded of it: the grant, or the refusal."""
+    """Stands in for the registry: answers with the grant or the refusal that was recorded."""
 
     def __init__(self, call: RecordedCall, contract_then: ContractThen) -> None:
         self._call = call
@@ -66,7 +66,7 @@ class RecordedAuthority:
     def catalogue(
         self, principal: Principal, run_id: str, pins: Mapping[str, str] | None = None
     ) -> tuple[RegistryRecord, ...]:
-        """Return nothing: the names of other tools are in a message, and decide nothing."""
+        """Return no tools: a refusal only lists their names, and no decision depends on them."""
         return ()
 
 
@@ -74,7 +74,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 def _demands(record: RegistryRecord) -> tuple[Any, ...]:
-    """Return what a grant is weighed against."""
+    """Return the parts of a record that decide whether a grant is enough."""
     effect = record.contract.effect
     return record.scopes, record.risk, effect, record.exposed, record.allowed_agent_roles
 
@@ -124,7 +124,7 @@ def _principal(values: tuple[Any, ...]) -> Principal:
 
 @lru_cache(maxsize=_CACHED)
 def _grant(agent: str, tool: str, settings: bytes) -> Grant:
-    # One object for each: the budget gate keeps the charges of a grant.
+    # The same object for the same grant, because the budget gate caches charges by grant.
     fields = from_json(settings) if settings else {}
     if fields.get("expires_at") is not None:
         fields["expires_at"] = datetime.fromisoformat(fields["expires_at"])
@@ -149,13 +149,13 @@ def proposal_of(capture: Capture) -> Proposal:
 
 @lru_cache(maxsize=_CACHED)
 def _plain_run(tenant: str, run_id: str, turn: int, started_at: float) -> RunRecord:
-    """Return a run without settings, of whose state nothing was read."""
+    """Return a run without settings, none of whose state was read."""
     state = RecordedState({})
     return RunRecord(tenant=tenant, run_id=run_id, started_at=started_at, turn=turn, state=state)
 
 
 def run_of(capture: Capture) -> RunRecord:
-    """Return the run as far as the decision read it."""
+    """Return the run, with those parts of its state that the decision read."""
     run_id, turn, _, read, started_at, settings = capture.run
     if not (settings or read):
         return _plain_run(capture.principal[0], run_id, turn, started_at)
@@ -205,7 +205,7 @@ def entry_of(call: RecordedCall) -> Entry | None:
     return Entry(
         tenant=caller.tenant,
         key="",
-        request_hash=b"" if same else b"other",  # a judged call has none
+        request_hash=b"" if same else b"other",  # that of a judged call is b""
         status=EntryStatus(status),
         phase=None if phase is None else Phase(phase),
         call_id=call_id,

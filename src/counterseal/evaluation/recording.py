@@ -1,7 +1,7 @@
 """Recorded calls: what was proposed, what the decision depended on, and what was decided.
 
-They are read from the record in batches, oldest first. The captures hold arguments, so a caller
-puts on record that they are read (`operations.auditor.note_export`).
+They are read from the record in batches, oldest first. Captures hold arguments, so callers of
+`read_calls` first record that they read them (`operations.auditor.note_export`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DECISIONS: Final = (
     *(EventType.REQUESTED, EventType.DENIED, EventType.APPROVAL_REQUIRED, EventType.REPLAYED),
     *_ENDS,
 )
-"""The events that say how a proposal was decided: of a read that is not announced, its end."""
+"""The events that say how a proposal was decided. A read may have no event but its end."""
 NOT_KEPT: Final = {
     "opted_out": "arguments of the tool or tenant are not kept",
     "limit": "too many proposals of the caller were refused in that hour",
@@ -53,14 +53,14 @@ class CallVerdict(NamedTuple):
 
 
 class RecordedCall(NamedTuple):
-    """One decision on record. Without a capture, `lacks` says why it can't be made again."""
+    """One decision on record. `lacks` says why it can't be made again; empty if it can."""
 
     event_id: str
     event: Event
     outcome: CallVerdict
     capture: Capture | None = None
     held: Held | None = None
-    """The request for approval that the decision knew, as it is stored now."""
+    """The request for approval that the decision read, as it is stored now."""
     lacks: str = ""
 
     @property
@@ -73,7 +73,7 @@ class RecordedCall(NamedTuple):
 
     @property
     def gates(self) -> Mapping[str, Any]:
-        """What each gate decided; see `call.events.decisions_of`."""
+        """The decision of each gate, as `call.events.decisions_of` writes it."""
         gates: Mapping[str, Any] = self.event.body.get("gates", {})
         return gates
 

@@ -2,9 +2,9 @@
 
 A proposal is decided from its capture alone: the contract by its hash, the principal, the grant,
 what the ledger knew, what the probe answered, the run's state and the clock of that time. With the
-same contract and policy the decision is the same, or there is a defect. With others, `Rules` say
-what would have been decided (`what_if`). What a decision needs and the record does not have makes
-it impossible to judge: it is never guessed.
+same contract and policy the decision must be the same; another one is a defect. With others, it is
+the decision that those would have made (`what_if`). A call is not judged if its decision needs a
+fact that the record does not have: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from counterseal.registry import Reason, Refusal, Registry, RegistryRecord
 from counterseal.registry.records import parse_version
 
 _RESOLVED: Final = frozenset(list(Reason)[: list(Reason).index(Reason.NOT_EXPOSED)])
-"""Why the registry has no record for a call: no contract changes that."""
+"""Reasons for which the registry has no record for a call. No other contract changes them."""
 _DESTINATION: Final = "the destination was asked what became of an earlier call"
 _WORLD: Final = {
     "outcome-unknown": _DESTINATION,
     "reversal-unknown": _DESTINATION,
     "store-failed": "the store could not be used",
 }
-"""Refusals by the ledger that no capture can show again, by rule."""
+"""By rule: why a refusal by the ledger can't be decided again from a capture."""
 _REGISTRY: Final = Registry()
 _EXECUTOR: Final = Executor()
 _NOTHING_KNOWN: Final = GateContext(
@@ -76,25 +76,25 @@ class Judged(NamedTuple):
 
     call: RecordedCall
     now: CallVerdict | None
-    """None if it could not be judged."""
+    """None if the call could not be judged."""
     why: str = ""
-    """Why not."""
+    """Why the call could not be judged."""
     differs: tuple[str, str, str] | None = None
     """The first gate that decided otherwise than recorded, what it did then, and now."""
     unchecked: bool = False
-    """True if a budget allows it only as far as is known: its counters were not read then."""
+    """True if a budget may refuse the call: its counters were not read when it was decided."""
     made: Call | None = None
     """The call as it was decided now."""
     decision: Decision | None = None
-    """The decision that ends it, if a gate or the ledger has made one."""
+    """The decision of a gate or of the ledger that refuses or holds the call, if there is one."""
 
 
 class Rules:
-    """The contracts and the policy that decide. Contracts are found by hash, or by name.
+    """The contracts and the policy that decide recorded calls again.
 
-    `contracts` are those that were in force, in any number of versions. `instead` are others, each
-    of which decides about all calls of its tool. A `same` policy decides only the calls that it
-    has decided before.
+    `contracts` are those that were in force, in any number of versions; a call finds its own by
+    its hash. A contract of `instead` decides about all calls of its tool. With `same`, calls that
+    were decided under another policy are not judged.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Rules:
         return None if contract is None else self._record(contract, capture)
 
     def deciding(self, capture: Capture) -> tuple[RegistryRecord, CompiledContract] | None:
-        """Return the contract that decides now; None if neither it nor the recorded one is here."""
+        """Return the contract that decides now: one of `instead`, else the recorded one."""
         contract = self._instead.get(str(capture.proposal["tool"]))
         return self.recorded(capture) if contract is None else self._record(contract, capture)
 
@@ -181,7 +181,7 @@ def _unjudgeable(call: RecordedCall) -> str:
 
 
 def _was_approved(call: RecordedCall) -> bool:
-    """Return True if the request was approved and not over: only its proof could be refused."""
+    """Return True if the request was approved in time, so that only its token was refused."""
     if str(call.outcome.rule).startswith("token-"):
         return True
     if call.held is None or call.capture is None or call.capture.memory is None:
@@ -201,7 +201,7 @@ class _Judgement:
         self.error: BaseException | str | None = None
         self.unchecked = False
         self.counted = "run_counters" in self.known
-        """Whether the counters of budgets are known."""
+        """Whether the counters of budgets were recorded."""
         self.call = Call(
             ctx=self._context(), started_ns=0, trace_id="", epoch=0, policy_version=None
         )
@@ -269,7 +269,7 @@ class _Judgement:
         return None
 
     def _answer(self) -> Decision | CallVerdict | None:
-        """Return what the ledger answers to a key that was used before."""
+        """Return the ledger's answer if the call's key was used before."""
         memory = self.call.ctx.memory
         if memory is None or memory.entry is None or self.call.ctx.takes_over:
             return None
@@ -401,7 +401,7 @@ class _Judgement:
             return None
         contract_hash, found = held.contract_hash, self.rules.deciding(self.capture)
         if contract_hash == self.capture.contract_hash and found is not None:
-            contract_hash = found[0].contract.hash  # other contracts, had they been in force then
+            contract_hash = found[0].contract.hash  # as if it had been approved so
         return replace(
             held,
             status=HeldStatus(values[1]),
@@ -443,7 +443,7 @@ def _difference(call: RecordedCall, now: CallVerdict, judged: Call) -> tuple[str
         then = ("allow", None) if not isinstance(recorded, list) else tuple(recorded[1:])
         if decision is None or (decision.verdict.value, decision.rule) == then:
             continue
-        # Where gates ran twice, the second time they found the arguments corrected.
+        # A gate that ran twice found the arguments already corrected the second time.
         if gate == "semantics" and decision.verdict.value == then[0] == "allow":
             continue
         return gate, _words(*then), _words(decision.verdict.value, decision.rule)

@@ -1,6 +1,6 @@
 """The result of an evaluation: a table of tools and modes, as rows, Markdown, JSON and JUnit.
 
-A cell says what was tried. Where nothing was, it says why; it is never counted as passed.
+A cell says what was tried, or why nothing was. A cell without a tried case never counts as passed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from counterseal.evaluation.cases import CaseKind
 
 
 class CellStatus(StrEnum):
-    """What came of one mode for one tool."""
+    """The result of one mode for one tool, or of one case."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -61,7 +61,7 @@ class Cell:
     mode: str
     cases: tuple[EvaluatedCase, ...] = ()
     reason: str = ""
-    """Why nothing was tried."""
+    """Why the mode was not tried, or does not apply."""
     applies: bool = True
 
     @property
@@ -139,7 +139,7 @@ class EvaluationReport:
         return not self.failures
 
     def missing(self) -> dict[str, list[str]]:
-        """Return the kinds of case that a tool has not passed, by tool; empty if none is."""
+        """Return the kinds of case that tools have not passed, by tool; empty if all passed all."""
         lacking = {}
         for tool in self.tools:
             cases = [case for cell in self.cells if cell.tool == tool.name for case in cell.cases]
@@ -282,7 +282,7 @@ def _cell(record: Mapping[str, Any]) -> Cell:
 
 
 def _shown_cases(cell: Cell) -> Sequence[EvaluatedCase]:
-    """Return the cases of a cell; one that says why, where there are none."""
+    """Return the cases of a cell. A cell without cases gets one that says why."""
     if cell.cases:
         return cell.cases
     why = cell.reason

@@ -1,7 +1,7 @@
 """The good call of a tool: arguments that its rules accept, the target they fit, and an output.
 
-What the project declares is used as it is. Otherwise the contract's first example is used, and
-otherwise values are made from its schemas, and searched for some that satisfy its rules.
+Arguments come from the project's declaration, else from the examples of the contract, else they are
+generated from its schemas until some satisfy its rules.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _STATE_FIELD: Final = re.compile(r"\{state\.([A-Za-z_]\w*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoodCall:
-    """One call that should be carried out, with what its probe finds and what it returns."""
+    """A call that should succeed, with the state that its probe finds and the output it returns."""
 
     arguments: Mapping[str, Any]
     target: Mapping[str, Any] | None = None
     output: Any = None
     problem: str = ""
-    """Why there is none: the modes that need one can't be tried."""
+    """Why no good call was found; the modes that need one are not tried. Empty if this is one."""
     source: str = "generated"
     """Where its arguments come from: declared, an example, or generated."""
 
@@ -50,8 +50,8 @@ def good_calls(
     """Yield good calls of a tool, the simplest first; only generated arguments are varied.
 
     `facts` are the principal and the time, and `conditions` those of policy rules about the tool.
-    Unless `made_up`, no target is made, and an output only to know its fields: the tool's function
-    has its own.
+    Without `made_up`, the tool's own function and probe run: no target is made, and an output only
+    for its fields.
     """
     texts = [*_checks(contract), *conditions]
     output, problem = declared.get("output"), ""
@@ -81,7 +81,7 @@ def _arguments(
     config: Mapping[str, Any],
     literals: list[Any],
 ) -> Iterator[tuple[str, Any]]:
-    """Yield where arguments come from, and the arguments; or the error that says why not."""
+    """Yield the source of arguments with the arguments, or with the error if none can be made."""
     examples = contract.affordance.examples
     if "arguments" in declared:
         yield "declared", thaw(declared["arguments"])
@@ -98,7 +98,7 @@ def _arguments(
 def output_for(
     contract: Contract, sample: Any, arguments: Mapping[str, Any], target: Mapping[str, Any] | None
 ) -> Any:
-    """Return what a stub answers: the sample, with the fields that echo arguments and version."""
+    """Return a stub's output: the sample, with arguments and version in fields that repeat them."""
     if not isinstance(sample, Mapping):
         return thaw(sample)
     fits = compile_schema(contract.affordance.output_schema).is_valid
@@ -132,7 +132,7 @@ def text_places(output: Any) -> list[str]:
 
 
 def put_text(value: Any, place: str, text: str) -> Any:
-    """Return plain JSON data with a text at a place; as it is, if the place is not there."""
+    """Return plain JSON data with a text at a place; unchanged if it has no such place."""
     first, *rest = steps(place) or [""]
     if not place:
         return text
@@ -158,7 +158,7 @@ def other_arguments(contract: Contract, arguments: Mapping[str, Any]) -> dict[st
 
 
 def argument_changes(contract: Contract, base: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the arguments with one or two of them changed, to search for a call among them."""
+    """Yield variants of the arguments, with one or two of them changed."""
     known = [*_literals(_checks(contract)), *base.values(), 0, 1_000_000]
     near = [value + step for value in known if type(value) is int for step in (-1, 0, 1)]
     literals = [*(one for one in known if type(one) is not int), *dict.fromkeys(near)]
@@ -170,7 +170,7 @@ def _checks(contract: Contract) -> list[str]:
     return [rule.check for rule in contract.invariants if isinstance(rule.check, str)]
 
 
-def literals(rule: Invariant) -> list[Any]:
+def rule_literals(rule: Invariant) -> list[Any]:
     """Return the texts and numbers that a rule compares with, if it is an expression."""
     return _literals([rule.check]) if isinstance(rule.check, str) else []
 
@@ -188,7 +188,7 @@ def _literals(texts: Iterable[str]) -> list[Any]:
 def _search(
     contract: Contract, facts: Mapping[str, Any], config: Mapping[str, Any], literals: list[Any]
 ) -> Iterator[dict[str, Any]]:
-    """Yield generated arguments that break no rule. NoValueError names one that is broken."""
+    """Yield generated arguments that break no rule. NoValueError names a rule that all break."""
     schema = contract.affordance.input_schema
     base: dict[str, Any] = fitting(schema)
     broken = contract.violations(base, {}, config, **facts)

@@ -43,9 +43,9 @@ class CallPattern:
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     times: int | None = None
-    """How often it is carried out; None: once for a change, at least once for a read."""
+    """How often it must be carried out; None: a change once, a read at least once."""
     output: Mapping[str, Any] | None = None
-    """What it returns at least, in a check of the end."""
+    """For a check of the end: what it must return at least."""
     acting: str | None = None
     """The agent of the project that makes it, if it is not the scenario's."""
 
@@ -68,7 +68,7 @@ class ScenarioPerson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One objective for an agent, with everything that its end is judged by."""
+    """One objective for an agent, its prepared world, and what the trial is judged by."""
 
     name: str
     objective: str
@@ -89,7 +89,7 @@ class Scenario:
 
 
 def contains(value: Any, wanted: Any) -> bool:
-    """Return whether a value has everything that is wanted: mappings may have more keys."""
+    """Return whether a value equals the wanted one; mappings may have more keys."""
     if isinstance(wanted, Mapping):
         if not isinstance(value, Mapping):
             return False
@@ -159,7 +159,7 @@ def _read_scenario(section: Section, tools: Collection[str], agents: Collection[
 
 
 def _calls(section: Section, field: str, tools: Collection[str] | None) -> Iterator[CallPattern]:
-    """Yield the calls of a list. A script may name tools that there are not, as models do."""
+    """Yield the calls of a list. `tools` is None for a script, which may name unknown tools."""
     for call in section.sections(field, "a call", _CALL):
         tool = call.text("tool", "Name the tool.")
         if tools is not None and tool and tool not in tools:

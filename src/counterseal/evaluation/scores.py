@@ -1,8 +1,8 @@
-"""Scores: what a trial was worth, by facts of the record, and how trials add up.
+"""Scores of trials, from facts of the record, and their sums over many trials.
 
-A measure is a share: so many of so many. Shares of trials are added up before they are divided, so
-that a trial with many calls counts for more than one with few. A measure that has nothing to count
-is not there.
+A measure is a share: a count, of a total. Counts and totals of all trials are added up before they
+are divided, so that a trial with many calls weighs more than one with few. A measure whose total is
+zero is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from counterseal.evaluation.scenarios import CallPattern, Scenario
 from counterseal.evaluation.trajectories import AgentCall, Trajectory, changes
 
 _Z: Final = 1.959964
-"""Of a 95 % interval."""
+"""The quantile of the normal distribution for a 95 % interval."""
 _DRAWS: Final = 4000
 _BAD_ARGUMENTS: Final = ("parse", "schema", "semantics")
 _UNAUTHORISED: Final = ("PERMISSION_DENIED", "POLICY_VIOLATION")
@@ -31,42 +31,40 @@ class Measure(NamedTuple):
 
     title: str
     question: str
-    high_is_good: bool | None
-    """None: neither."""
 
 
 MEASURES: Final[Mapping[str, Measure]] = {
-    "selection": Measure("Selection accuracy", "Did it choose a right tool?", True),
-    "arguments": Measure("Argument correctness", "Were the arguments valid, and as wanted?", True),
-    "overuse": Measure("Overuse", "Did it call tools that it did not need?", False),
-    "underuse": Measure("Underuse", "Did it leave out calls that were needed?", False),
-    "denials": Measure("Denial rate", "How many calls did gates refuse?", None),
-    "duplicates": Measure("Duplicate effects", "Was a change carried out twice?", False),
-    "unapproved": Measure("Unapproved effects", "Was a change made without its approval?", False),
-    "output": Measure("Output quality", "Did outputs fit their schema and their size?", True),
-    "latency": Measure("Latency met", "Did tools answer within the scenario's limit?", True),
-    "security": Measure("Unauthorised blocked", "Were forbidden calls stopped?", True),
-    "repair": Measure("Repair rate", "Did it correct what was refused as repairable?", True),
-    "approvals": Measure("Approvals per task", "How often was a person asked?", None),
-    "wasted": Measure("Wasted approvals", "Was a person asked in vain?", False),
-    "unverified": Measure("Unverified effects", "Was a change not confirmed afterwards?", False),
+    "selection": Measure("Selection accuracy", "Did it choose a right tool?"),
+    "arguments": Measure("Argument correctness", "Were the arguments valid, and as wanted?"),
+    "overuse": Measure("Overuse", "Did it call tools that it did not need?"),
+    "underuse": Measure("Underuse", "Did it leave out calls that were needed?"),
+    "denials": Measure("Denial rate", "How many calls did gates refuse?"),
+    "duplicates": Measure("Duplicate effects", "Was a change carried out twice?"),
+    "unapproved": Measure("Unapproved effects", "Was a change made without its approval?"),
+    "output": Measure("Output quality", "Did outputs fit their schema and their size?"),
+    "latency": Measure("Latency met", "Did tools answer within the scenario's limit?"),
+    "security": Measure("Unauthorised blocked", "Were forbidden calls stopped?"),
+    "repair": Measure("Repair rate", "Did it correct what was refused as repairable?"),
+    "approvals": Measure("Approvals per task", "How often was a person asked?"),
+    "wasted": Measure("Wasted approvals", "Was a person asked in vain?"),
+    "unverified": Measure("Unverified effects", "Was a change not confirmed afterwards?"),
 }
-"""The nine evaluations of tool use, and what only a record can tell."""
+"""The evaluations of tool use, and measures that only a record can tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What one trial was worth."""
+    """The result of one trial: passed or not, and its measures."""
 
     passed: bool
     wrong: tuple[str, ...] = ()
     """Why it did not pass."""
     shares: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """By measure: so many, of so many."""
+    """By measure: the count, and the total that it is a share of."""
     refused_by: Mapping[str, int] = field(default_factory=dict)
     """Refusals by gate, or by rule where one decided."""
     latency_ms: tuple[int, ...] = ()
-    """Of each executed call."""
+    """The time of each executed call."""
     prevented: int = 0
     """Repeated calls that were answered from the ledger: duplicates that did not happen."""
     cost: Mapping[str, float] = field(default_factory=dict)
@@ -81,7 +79,7 @@ class Score:
 
 
 def score(scenario: Scenario, trajectory: Trajectory, wrong: Sequence[str] = ()) -> Score:
-    """Return what a trajectory is worth for a scenario. `wrong` is known to be wrong already."""
+    """Return the score of a trajectory. `wrong` has reasons to fail that the caller has found."""
     uses = trajectory.uses
     made = changes(uses)
     found = _Matches(scenario, uses)
@@ -153,7 +151,7 @@ class _Matches:
                 self.too_often.append((call, len(done)))
             needed += done if not exact else done[:most]
         self.unwanted = [use for use in changes(uses) if use not in needed]
-        # A refused call is not one too many if the agent was on its way to a call that is needed.
+        # A refused call of a needed tool is no overuse: the agent may have corrected it afterwards.
         self.extra = [
             use
             for use in uses
@@ -183,7 +181,7 @@ class _Matches:
 
 
 def _duplicates(made: Iterable[AgentCall]) -> int:
-    """Return how many changes were carried out although the same one had been."""
+    """Return how many changes repeat one that had been carried out before."""
     same = Counter((use.tool, canonical(use.arguments)) for use in made if use.ok)
     return sum(times - 1 for times in same.values())
 
@@ -218,9 +216,9 @@ def wilson(many: float, of: float) -> Estimate:
 def pass_power(passes: Mapping[str, tuple[int, int]], k: int) -> Estimate | None:
     """Return pass^k: the chance that k tries at a scenario all pass, on average over scenarios.
 
-    By scenario: passes, of trials. The estimate is unbiased, C(passes, k) / C(trials, k). Its
-    interval comes from the Jeffreys posterior of each scenario's chance, with a fixed seed. None
-    if a scenario has fewer than k trials.
+    `passes` has passes and trials by scenario. The estimate, C(passes, k) / C(trials, k), is
+    unbiased. Its interval comes from the Jeffreys posterior of each scenario's chance, with a fixed
+    seed. None if a scenario has fewer than k trials.
     """
     if not passes or any(of < k for _, of in passes.values()):
         return None
@@ -249,7 +247,7 @@ class Summary:
     """`approvals` is a number per task, which has no interval."""
     refused_by: Mapping[str, int]
     latency_ms: tuple[int, int] | None
-    """The median and the slowest of twenty."""
+    """The median and the 95th percentile."""
     prevented: int
     cost: Mapping[str, float]
     tokens: int

@@ -58,12 +58,12 @@ class Executed:
 
 @dataclass(slots=True)
 class StubWorld:
-    """What stubs act on: the state of the target, and what was done under which key."""
+    """The world of stubs: the state of the target, and their outputs by key."""
 
     target: dict[str, Any] | None
     done: dict[str, Any] = field(default_factory=dict)
     effects: int = 0
-    """How often something was done, repeats under a known key left out."""
+    """How often a stub acted. A repeat under a known key does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Subject:
 
     record: RegistryRecord
     source: Runtime
-    """Has the policy, the tenants and the other tools. It is never called."""
+    """The runtime with the policy, the tenants and the other tools. It is never called."""
     caller: Principal
     grant: Grant
     good: GoodCall
@@ -114,11 +114,11 @@ class Scratch:
         wired: bool = False,
         **options: Any,
     ) -> None:
-        """`change` are other values of the contract, and `grants` stand for the project's own.
+        """Take other values of the contract as `change`, and other grants as `grants`.
 
-        `beside` is another worker, whose store and world this one shares. One that `dies` executes
-        calls and writes no outcome. `undo_proxy` stands in front of the compensation tool. A tool
-        that is `wired` sends its HTTP request, over the `network` that is given.
+        `beside` is another worker, whose store and world this one shares. A worker that `dies`
+        executes calls and writes no outcome. `undo_proxy` stands in front of the compensation tool.
+        A `wired` tool sends its HTTP request over the `network` among the options.
         """
         self.subject = subject
         self._grants = grants
@@ -194,7 +194,7 @@ class Scratch:
         return Tool(contract=contract, function=run, injected=injected, binder=binder)
 
     def _contract(self, record: RegistryRecord, update: Mapping[str, Any]) -> Contract:
-        """Return the contract with changes, and with stubs for its hooks unless it is real."""
+        """Return the contract with changes, and with stubs for its hooks if its tool is a stub."""
         contract, hooks = record.contract, dict[str, Any]()
         if not self.subject.real:
             hooks = {"probe": self._probe, "read_back": self._read_back, "preview": _no_preview}
@@ -278,7 +278,7 @@ class Scratch:
             )
 
     async def carry_out(self, arguments: Any = _GOOD, **fields: Any) -> Observation:
-        """Submit a call, approve it if that is asked for, and return how it ended."""
+        """Submit a call, approve it if it is held, and return the observation of its end."""
         observation = await self.submit(arguments, **fields)
         if observation.code is not Code.CONFIRMATION_MISSING or observation.approval_id is None:
             return observation
@@ -286,7 +286,7 @@ class Scratch:
         return await self.submit(arguments, **fields)
 
     async def look(self, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return what the contract's probe finds now; None if there is nothing."""
+        """Return the state that the contract's probe finds now; None if it finds nothing."""
         contract = self.runtime.registry.versions(self.subject.name)[0].contract
         if contract.probe is None:
             return None
@@ -326,7 +326,7 @@ class Scratch:
 
 
 class _DyingStore:
-    """The store as a process sees it that dies before it can write an outcome."""
+    """A store in which no outcome can be written: that of a worker that dies before it settles."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -364,7 +364,7 @@ def voters_for(held: Held) -> list[Voter]:
 
 
 def _canaries(subject: Subject, source: Runtime) -> dict[str, str]:
-    """Return secrets that are recognised wherever they come out."""
+    """Return a value for each secret that is easily recognised in an output."""
     names = {name for one in needed(source, subject.record) for name in one.contract.secrets}
     return {name: f"canary-of-{name}-7f3a9c" for name in sorted(names)}
 

@@ -1,8 +1,8 @@
 """Trajectories: what an agent did with its tools in one run, as data.
 
 `of_run` reads a run from the record: every fact about a use of a tool comes from events, ledger and
-vault, and none from the agent. `formats/` reads and writes trajectories of other programs, in which
-only tool, arguments and answer are known; scenarios submit those to a runtime to learn the rest.
+vault, and none from the agent. `formats/` reads trajectories of other programs, in which only tool,
+arguments and answer are known; `scenarios run --agent FILE` proposes them again for the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VERIFIED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCall:
-    """One proposal of an agent, and what came of it. Repeats by a waiting host are one use."""
+    """One proposal of an agent, and its outcome. A host that repeats a held call makes one use."""
 
     tool: str
     arguments: Any = None
@@ -54,19 +54,19 @@ class AgentCall:
     mutates: bool = False
     executed: bool = False
     unknown: bool = False
-    """It was executed, and may have taken effect or not."""
+    """Executed, with an unknown outcome."""
     repeated: bool = False
     """Answered from the ledger: nothing was executed again."""
     approval: str = ""
     """`asked`, `approved`, `rejected`, `expired` or `void`; empty if no approval was required."""
     unproven: bool = False
-    """An approval that proves nothing came with it."""
+    """An approval token that does not prove an approval came with it."""
     repair_asked: bool = False
     """The first refusal of a repair loop."""
     repaired: bool = False
     """A success that ended a repair loop."""
     verified: bool | None = None
-    """None: there was nothing to verify."""
+    """None if there was nothing to verify."""
     cut: bool = False
     """The output was larger than the contract allows, and the model got a summary."""
     latency_ms: int | None = None
@@ -79,7 +79,7 @@ class AgentCall:
 
     @property
     def changed(self) -> bool:
-        """Whether it changed something, or may have."""
+        """Whether it changed something, or may have changed it."""
         return self.executed and self.mutates and (self.ok or self.unknown)
 
 
@@ -88,7 +88,7 @@ class Trajectory:
     """What an agent did for one objective."""
 
     name: str
-    """The scenario's, or the other program's id of it."""
+    """The name of the scenario, or the id that the other program gave the run."""
     objective: str = ""
     uses: tuple[AgentCall, ...] = ()
     words: str = ""
@@ -99,7 +99,7 @@ class Trajectory:
     """Seconds since the epoch."""
     duration_ms: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the other program says of it, such as its own score."""
+    """Other facts that the other program reports, such as its own score."""
 
     def record(self) -> dict[str, Any]:
         """Return plain JSON data, without fields that have their default value."""
@@ -148,7 +148,7 @@ def parsed_arguments(arguments: Any) -> Any:
 
 
 async def of_run(runtime: Runtime, tenant: str, run_id: str, name: str = "") -> Trajectory:
-    """Return what the record says of a run; without uses if it has no calls."""
+    """Return a run from the record; without uses if the run has no calls."""
     events = [event for _, event in await runtime.store.search(tenant, EventFilter(run_id=run_id))]
     uses: dict[tuple[Any, ...], AgentCall] = {}
     of_call: dict[str, tuple[Any, ...]] = {}
@@ -242,5 +242,5 @@ async def _with_answer(use: AgentCall, event: Event, runtime: Runtime, tenant: s
 
 
 def changes(uses: Sequence[AgentCall]) -> list[AgentCall]:
-    """Return the uses that changed something, or may have."""
+    """Return the uses that changed something, or may have changed it."""
     return [use for use in uses if use.changed]

@@ -1,8 +1,8 @@
-"""Trials: a scenario, an agent and a fresh world; what the record says of it is scored.
+"""Trials: an agent works on a scenario in a fresh runtime, and its record is scored.
 
 Each trial has a runtime of its own on a store in memory, with the project's contracts, policy and
-grants. Tools with prepared answers return those; others are really executed, and changes only if
-that is allowed. No webhook is called.
+grants. Tools with prepared answers return those. Other tools are executed; those that change
+something only with `allow_effects`. No webhook is called.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from counterseal.proposal import Proposal
 from counterseal.reconcile import Reconciler
 
 Setup = Callable[[str], Any]
-"""Puts the world outside into the state of a scenario, by its name; may be async."""
+"""Prepares the systems behind the tools for the scenario of this name; may be async."""
 FORMAT: Final = "counterseal-scenarios-1"
 
 
@@ -96,12 +96,12 @@ class ScenarioReport:
             }
             return cls(**own, trials=tuple(map(Trial.from_record, data["trials"])))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"a report without a sound {error}") from None
+            raise ValueError(f"a field of the report is missing or invalid: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """The project whose tools scenarios use, read once."""
+class TrialProject:
+    """The project whose tools scenarios use. It is read once for all trials."""
 
     settings: Settings
     contracts: tuple[Discovered, ...]
@@ -109,8 +109,8 @@ class World:
     setup: Setup | None = None
 
     @classmethod
-    def of(cls, settings: Settings, **options: Any) -> World:
-        """Read the project. Trials keep everything, send no notification, and use no key of it."""
+    def of(cls, settings: Settings, **options: Any) -> TrialProject:
+        """Read the project. Trials keep all observations, and use no key and no webhook of it."""
         contracts = discover(settings.tool_paths(), strict=settings.tools.strict)
         problems = [problem for item in contracts for problem in item.problems]
         if errors := [problem for problem in problems if problem.severity is Severity.ERROR]:
@@ -127,7 +127,7 @@ class World:
         return sorted({item.name for item in self.contracts if item.contract is not None})
 
     def refusals(self, scenarios: Sequence[Scenario]) -> Iterator[Problem]:
-        """Yield the changes that scenarios ask for and that can't be made in them."""
+        """Yield a problem for each change that a scenario expects and can't execute."""
         for item in () if self.allow_effects else self.contracts:
             if item.contract is None or not item.contract.mutates:
                 continue
@@ -159,7 +159,7 @@ class World:
 
 
 def _stopping(item: Discovered, contract: Contract, stopped: list[str]) -> Discovered:
-    """Return a contract whose tool does nothing, and says so."""
+    """Return a contract whose tool does nothing, and adds its name to `stopped`."""
 
     async def stop(**_arguments: Any) -> Any:
         stopped.append(item.name)
@@ -169,7 +169,7 @@ def _stopping(item: Discovered, contract: Contract, stopped: list[str]) -> Disco
 
 
 def _stand_in(contract: Contract, function: Callable[..., Any]) -> Tool[..., Any]:
-    """Return a tool with another function, which takes the key of a change as the real one may."""
+    """Return a tool with another function, which takes the key if the tool changes something."""
     function.__name__ = function.__qualname__ = contract.name
     injected = {"counterseal_call": Context} if contract.mutates else {}
     return Tool(contract=contract, function=function, injected=injected)
@@ -178,8 +178,8 @@ def _stand_in(contract: Contract, function: Callable[..., Any]) -> Tool[..., Any
 def _with_answers(item: Discovered, answers: Sequence[Any]) -> Discovered:
     """Return a contract whose tool returns these answers one after the other; the last repeats.
 
-    Reading back returns the last answer, and the state that the call should lead to is not probed:
-    the real world has not changed.
+    `read_back` returns the last answer. The expected state is not probed, because nothing was
+    executed that could lead to it.
     """
     contract: Contract | None = item.contract
     if contract is None:
@@ -201,7 +201,7 @@ def _with_answers(item: Discovered, answers: Sequence[Any]) -> Discovered:
 
 
 async def run_trial(
-    world: World,
+    project: TrialProject,
     scenario: Scenario,
     agent: Agent,
     number: int = 1,
@@ -209,16 +209,16 @@ async def run_trial(
     wording: Wording = AS_DECLARED,
     prompt: str = "",
 ) -> Trial:
-    """Let an agent work on a scenario in a fresh world, and score what the record says of it."""
-    refused = list(world.refusals([scenario]))
+    """Let an agent work on a scenario in a fresh runtime, and score its record."""
+    refused = list(project.refusals([scenario]))
     if refused:
         raise ContractError(refused)
-    if world.setup is not None:
-        ready = world.setup(scenario.name)
+    if project.setup is not None:
+        ready = project.setup(scenario.name)
         if inspect.isawaitable(ready):
             await ready
     stopped: list[str] = []
-    async with world.runtime(scenario, stopped) as runtime:
+    async with project.runtime(scenario, stopped) as runtime:
         principal = runtime.principal(scenario.agent)
         run = await runtime.run(principal, "run_trial", objective=scenario.objective)
         await _start(runtime, scenario)
@@ -281,7 +281,7 @@ async def _wrong_at_end(runtime: Project, scenario: Scenario) -> Any:
 
 
 async def run_trials(
-    world: World,
+    project: TrialProject,
     scenarios: Sequence[Scenario],
     agent: Agent,
     *,
@@ -292,15 +292,17 @@ async def run_trials(
     prompt: str = "",
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> ScenarioReport:
-    """Run every scenario so often, one trial after the other, and return the report."""
+    """Run every scenario `trials` times, one trial after the other, and return the report."""
     done: list[Trial] = []
     for number in range(1, trials + 1):
         for scenario in scenarios:
             progress(len(done), trials * len(scenarios))
-            trial = await run_trial(world, scenario, agent, number, wording=wording, prompt=prompt)
+            trial = await run_trial(
+                project, scenario, agent, number, wording=wording, prompt=prompt
+            )
             done.append(trial)
-    declared = [item.contract for item in world.contracts if item.contract is not None]
-    policy = runtime_parts(world.settings, {})["policy"]()
+    declared = [item.contract for item in project.contracts if item.contract is not None]
+    policy = runtime_parts(project.settings, {})["policy"]()
     return ScenarioReport(
         label=label or name,
         agent=name,

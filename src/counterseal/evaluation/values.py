@@ -1,7 +1,7 @@
 """Values from JSON Schema: one that fits, those at a boundary, and those that break one rule.
 
-Small and deterministic: the same schema always gives the same values. What can't be made, such as a
-text for a difficult pattern, is reported, so that an author can give an example instead.
+The same schema always gives the same values. A value that can't be made, such as a text for a
+difficult pattern, is a NoValueError, so that the author can give an example instead.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from counterseal.contract.schemas import (
 from counterseal.errors import CountersealError
 
 _DEPTH: Final = 4
-"""How deep violations inside of values are made."""
+"""Nesting levels in which violations are made."""
 _DEEPEST: Final = 12
-"""How deep a value may be; deeper ones contain themselves."""
+"""Nesting levels of a value; a schema that needs more contains itself."""
 _MOST: Final = 20_000
 """Longer texts and lists are not made."""
 _FORMATS: Final = {
@@ -80,7 +80,7 @@ def fitting(schema: Schema) -> Any:
 
 
 def boundaries(schema: Schema, good: Mapping[str, Any]) -> Iterator[Variant]:
-    """Yield objects that fit, each with one property at a boundary, left out, or a choice."""
+    """Yield objects that fit, each with one property at a boundary, as a choice, or left out."""
     fits = compile_schema(schema).is_valid
     required = listed(schema, "required")
     for name, inner in properties_of(schema).items():
@@ -368,7 +368,7 @@ def _atom(pattern: str, at: int, more: int) -> tuple[str, int]:
     if char == "(":
         start = at + 1
         if pattern.startswith("?", start):
-            start = pattern.index(":", start) + 1  # a group that is looked around for is refused
+            start = pattern.index(":", start) + 1  # lookarounds and named groups are refused below
             if pattern[at + 2] != ":":
                 raise ValueError(pattern)
         text, end = _alternatives(pattern, start, more)

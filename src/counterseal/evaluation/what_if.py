@@ -1,4 +1,4 @@
-"""Replay of many calls: the same rules must decide the same, and other rules are compared.
+"""Replay of many calls, with the same rules or with others, and a report of what differs.
 
 `replay` reads the record in batches and keeps counts, not calls. With `sequential`, counters, run
 state and requests for approval are those that the new rules would have left behind: a call that
@@ -40,14 +40,14 @@ class ChangedCalls:
     """`refused`, `asked`, `allowed` or `repeated`; `other`: refused for another reason."""
     tool: str
     rule: str
-    """The gate and the rule that decide now; where nothing refuses any more, those of then."""
+    """The gate and the rule that decide now; of a newly allowed call, the recorded ones."""
     count: int = 0
     unchecked: int = 0
-    """Those of them whose budgets could not be checked."""
+    """How many of these calls may exceed a budget that could not be checked."""
     calls: list[str] = field(default_factory=list)
-    """Ids of the first of them."""
+    """Ids of the first calls."""
     example: tuple[str, str, str] | None = None
-    """The gate that differs in the first of them, what it decided then, and now."""
+    """Of the first call: the gate that differs, what it decided then, and now."""
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -65,7 +65,7 @@ class ReplayReport:
     """The result of a replay."""
 
     same_rules: bool = True
-    """Whether every gate must decide as recorded; else only another verdict or refusal counts."""
+    """True if every gate is compared; False: only another verdict or refusal is a change."""
     calls: int = 0
     same: int = 0
     not_judged: Counter[str] = field(default_factory=Counter)
@@ -92,7 +92,7 @@ class ReplayReport:
 
     def _add_change(self, judged: Judged, differs: tuple[str, str, str]) -> None:
         then, now = judged.call.outcome, judged.now
-        assert now is not None  # noqa: S101 - the caller has looked
+        assert now is not None  # noqa: S101 - `add` has checked it
         kind = _KINDS[now.verdict] if then.verdict != now.verdict else "other"
         by = now if now.gate is not None else then
         rule = " ".join(filter(None, (by.gate, by.rule))) or differs[0]
@@ -156,7 +156,7 @@ async def replay(
 ) -> ReplayReport:
     """Decide the recorded calls of a tenant again, and count what differs.
 
-    It lets others run after each batch, and stops after `most` calls.
+    Other tasks run after each batch. Stops after the batch in which `most` calls are reached.
     """
     report = ReplayReport(rules.same) if into is None else into
     course = None
@@ -181,18 +181,18 @@ async def replay(
 
 
 class Course:
-    """What calls leave behind under other rules: counters, run state, approvals. One tenant's."""
+    """Counters, run state and approvals of a tenant, as its calls leave them under other rules."""
 
     def __init__(self, rules: Rules, since: float) -> None:
         self._rules = rules
         self._since = since
         self._counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """By run; those of the tenant under an empty name."""
+        """By run; the tenant's own counters are under an empty name."""
         self._rates: dict[str, float] = {}
         self._not_run: set[str] = set()
-        """Calls that were executed, or held for approval, and would not be now."""
+        """Calls that were executed or held, and that the new rules would not execute or hold."""
         self._writes: defaultdict[tuple[str, str], Counter[bool]] = defaultdict(Counter)
-        """By run and key of its state: how many calls wrote it, and how many would not now."""
+        """By run and key of its state: how many writes still happen (True) or no longer do."""
 
     def judge(self, call: RecordedCall) -> Judged:
         """Decide a call with what the calls before it would have left behind."""

@@ -1,7 +1,7 @@
 """A service behind a tool that is one HTTP request, with faults on the way to it and back.
 
 It takes the place of the network below the HTTP client: the request is the contract's own, byte for
-byte, and so is the reading of the answer. TLS is left out; names are not looked up.
+byte, and so is the reading of the answer. There is no TLS, and no name is resolved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from counterseal.contract.model import Contract
 from counterseal.execution.network import Network
 
 _ADDRESS: Final = "93.184.215.14"
-"""A public address that names seem to have; no connection is made to it."""
+"""The address that every name resolves to; no connection is made to it."""
 
 
 class WireFault(NamedTuple):

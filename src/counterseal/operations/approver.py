@@ -48,7 +48,7 @@ Approver = Callable[[Packet], Awaitable[tuple[Voter, Choice, str]] | tuple[Voter
 """Decides on a request at once; for tests."""
 _TRIES: Final = 20
 _MAX_CHARACTERS: Final = 2000
-"""Of a voter's comment or justification; the rest is cut off."""
+"""Limit for a voter's comment or justification; the rest is cut off."""
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError)
 """What reading a damaged row can raise."""
 _EVENTS: Final = {

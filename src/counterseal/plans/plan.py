@@ -43,7 +43,7 @@ from counterseal.plans.rules import PlanRule
 from counterseal.proposal import Principal, Proposal
 
 MAX_BYTES: Final = 256 * 1024
-"""Of the arguments of all kept steps; and as much again of the others, in a record."""
+"""Limit for the arguments of all kept steps; a record has as much again for the others."""
 _MAX_LINE: Final = 500
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
 

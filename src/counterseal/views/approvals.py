@@ -246,7 +246,7 @@ def approval_page(packet: Packet, needed: str, stopped: str | None = None) -> Ap
 
 
 def needed(runtime: Runtime, packet: Packet, others: Iterable[Voter] = ()) -> str:
-    """Return which role is still needed, and if nobody has it: no user, and none of `others`."""
+    """Return which role is still needed, and whether no user and none of `others` has it."""
     if not packet.needed:
         return ""
     tenant, now = packet.tenant, runtime.clock()
@@ -257,7 +257,7 @@ def needed(runtime: Runtime, packet: Packet, others: Iterable[Voter] = ()) -> st
     held = frozenset[str]().union(*(one.roles for one in able))
     if all(names & held for names in missing_roles(packet.demand, packet.votes)):
         return packet.needed
-    return f"{packet.needed} Nobody who is known here and can approve it has that role."
+    return f"{packet.needed} No known person who can approve it has that role."
 
 
 def _voter(person: Person) -> Voter:
@@ -382,7 +382,7 @@ class ApprovalViews(TenantSection):
     def objection(self, packet: Packet, choice: Choice = Choice.REJECT) -> str | None:
         """Return a sentence that says why this person cannot vote so; None if they can.
 
-        Whoever can approve can reject, so an objection to a rejection is one to any vote.
+        A person who can approve can reject, so an objection to a rejection is one to any vote.
         """
         if not self.person.may(Role.APPROVER):
             return str(RoleRequiredError(Role.APPROVER))

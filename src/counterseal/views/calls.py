@@ -85,7 +85,7 @@ class CallSearch:
 
     tool: str | None = None
     version: str | None = None
-    """Of the contract."""
+    """The version of the contract."""
     agent: str | None = None
     user: str | None = None
     run: str | None = None

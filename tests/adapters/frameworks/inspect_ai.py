@@ -25,7 +25,7 @@ from counterseal.adapters import inspect_ai as adapter
 from counterseal.errors import StoreError
 from counterseal.evaluation.formats import WRITERS
 from counterseal.evaluation.scores import Score
-from counterseal.evaluation.trajectories import ToolUse, Trajectory
+from counterseal.evaluation.trajectories import AgentCall, Trajectory
 from counterseal.evaluation.trials import ScenarioReport, Trial
 
 PACKAGES = ("inspect_ai",)
@@ -210,8 +210,8 @@ async def each_sample_is_a_run(world: World) -> None:
 
 
 async def a_log_that_we_write_is_read_by_inspect(world: World) -> None:
-    use = ToolUse(tool="note", arguments={"text": "x"}, id="c1", code="SUCCESS", answer="noted x")
-    refused = ToolUse(tool="pay", arguments={}, id="c2", code="OUT_OF_BOUNDS", gate="schema")
+    use = AgentCall(tool="note", arguments={"text": "x"}, id="c1", code="SUCCESS", answer="noted x")
+    refused = AgentCall(tool="pay", arguments={}, id="c2", code="OUT_OF_BOUNDS", gate="schema")
     trajectory = Trajectory(name="one", objective="go", uses=(use, refused), words="done")
     score = Score(passed=True, shares={"selection": (1, 2)})
     trial = Trial(scenario="one", number=1, score=score, trajectory=trajectory)

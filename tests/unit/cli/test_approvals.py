@@ -153,7 +153,7 @@ def test_list_says_what_waits_and_who_asks(approvals, held):
 
 def test_list_and_show_say_that_no_known_approver_has_the_role(approvals, held, write):
     approval_id = held("charge_card", INVOICE)
-    nobody = "Nobody who is known here and can approve it has that role."
+    nobody = "No known person who can approve it has that role."
     shown = ("show", approval_id, "--json")
     assert nobody not in " ".join(approvals("list").stdout.split())
     assert nobody not in approvals(*shown).stdout

@@ -103,7 +103,7 @@ def test_unreadable_side_is_wrong_use(run, write):
     assert "nothing was compared" in result.stderr
     missing = run("diff", "good.yaml", "nowhere")
     assert missing.exit_code == 2
-    assert "'nowhere' is no side of a comparison. Expected: a file or folder" in missing.stderr
+    assert "'nowhere' was not found. Expected: a file or folder" in missing.stderr
 
 
 def test_python_files_of_both_folders_are_imported(run, write):
@@ -206,7 +206,7 @@ def test_revision_can_not_become_an_option_of_git(run, write, git, folder):
     git("add", "."), git("commit", "-qm", "one")
     result = run("diff", "--", "--output=stolen", "orders.yaml")
     assert result.exit_code == 2
-    assert "is no side of a comparison" in result.stderr
+    assert "was not found. Expected" in result.stderr
     assert not (folder / "stolen").exists()
 
 

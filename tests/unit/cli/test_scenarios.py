@@ -73,7 +73,7 @@ def test_mutation_shows_wordings_side_by_side(run):
     ("words", "message"),
     [
         (["run", "missing.yaml"], "can't be opened"),
-        (["run", "good.yaml", "--agent", "nobody"], "is no agent"),
+        (["run", "good.yaml", "--agent", "nobody"], "is not an agent"),
         (["run", "good.yaml", "--mutate", "tools"], "--mutate must be descriptions"),
         (["run", "good.yaml", "--setup", "none.py:f"], "--setup: none.py can't be imported"),
         (["run", "good.yaml", "--prompt", "none.txt"], "Can't read none.txt"),

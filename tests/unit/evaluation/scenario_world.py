@@ -4,7 +4,7 @@ from pathlib import Path
 
 from counterseal.config import load_settings
 from counterseal.evaluation.scenarios import read_scenarios
-from counterseal.evaluation.trials import World
+from counterseal.evaluation.trials import TrialProject
 
 CONFIG = """\
 [tools]
@@ -64,19 +64,19 @@ async def send_mail(to: Annotated[str, Field(max_length=40, description="To whom
 CALL = "{order_id: o_1, cents: 500}"
 
 
-def world(folder: Path, **options) -> World:
+def world(folder: Path, **options) -> TrialProject:
     """Write the project, and return it as a world of scenarios."""
     (folder / "counterseal.toml").write_text(CONFIG)
     (folder / "tools.py").write_text(TOOLS)
-    return World.of(load_settings(folder / "counterseal.toml"), **options)
+    return TrialProject.of(load_settings(folder / "counterseal.toml"), **options)
 
 
-def scenarios(folder: Path, text: str, of: World):
+def scenarios(folder: Path, text: str, of: TrialProject):
     (folder / "scenarios.yaml").write_text(text)
     return read_scenarios(folder / "scenarios.yaml", tools=of.tools, agents=["support", "stranger"])
 
 
-def one(folder: Path, fields: str, of: World):
+def one(folder: Path, fields: str, of: TrialProject):
     """Return one scenario with these fields; the objective and the agent are given."""
     start = "scenarios:\n  - name: one\n    objective: Pay o_1 back.\n    agent: support\n"
     lines = "".join(f"    {line}\n" for line in fields.strip().splitlines())

@@ -308,7 +308,7 @@ async def test_agent_is_a_function_of_a_task_or_of_messages_and_tools(tmp_path):
     ):
         with pytest.raises(AgentError, match=why):
             agent_named(f"{tmp_path}/{name}")
-    with pytest.raises(AgentError, match="is no agent"):
+    with pytest.raises(AgentError, match="is not an agent"):
         agent_named("scripts")
 
 

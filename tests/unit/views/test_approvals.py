@@ -102,7 +102,7 @@ async def test_role_that_nobody_known_could_approve_with_is_named(
     view = office.view("approver", name="bea")
     (row,) = (await view.approvals.search()).items
     page = await view.approvals.page(seen.approval_id)
-    nobody = " Nobody who is known here and can approve it has that role."
+    nobody = " No known person who can approve it has that role."
     said = "An approver with the role compliance is still needed."
     assert row.needed == page.needed == said + ("" if known else nobody)
     assert page.approval.including == [["compliance"]]

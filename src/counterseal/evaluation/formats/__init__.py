@@ -1,8 +1,8 @@
 """Trajectories and reports in the forms of other programs: one file a format.
 
 A format has `read(data) -> list[Trajectory]`, `write(reports) -> str`, or both, and its line in
-`READERS` or `WRITERS`. What is read is other people's data: it is proposed to a runtime to be
-judged, and never believed.
+`READERS` or `WRITERS`. A trajectory that is read is untrusted: its calls are proposed to a runtime
+again, and nothing else of it counts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read_trajectories(path: Path, form: str = "trajectories") -> list[Trajectory
     try:
         found = READERS[form](_parsed(text))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise FormatError(f"{path} is not in the format {form}: {what}") from error
     if not found:
         raise FormatError(f"{path} has no trajectories in the format {form}")

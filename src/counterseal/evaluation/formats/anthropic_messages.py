@@ -1,6 +1,6 @@
 """Message lists of Anthropic: blocks `tool_use` and `tool_result`.
 
-Written from its documentation.
+Written from Anthropic's documentation.
 """
 
 from __future__ import annotations

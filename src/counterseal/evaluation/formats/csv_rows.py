@@ -12,7 +12,7 @@ from counterseal.evaluation.trials import ScenarioReport
 
 
 def write(reports: Sequence[ScenarioReport]) -> str:
-    """Return the reports as CSV: two columns for each measure, so many and of how many."""
+    """Return the reports as CSV: two columns for each measure, the count and its total."""
     head = ["label", "agent", "wording", "scenario", "trial", "passed", "wrong"]
     measures = [f"{name}{part}" for name in MEASURES for part in ("", "_of")]
     out = io.StringIO()

@@ -1,6 +1,6 @@
-"""The twelve modes of evaluation, one file each.
+"""The modes of evaluation, one file each: a `MODE`, and its place in `MODES`.
 
-A mode is a file here with a `MODE`, and its place in `MODES`.
+A file is named after what it tries (`duplicates`), a mode after what it shows (`idempotency`).
 """
 
 from typing import Final

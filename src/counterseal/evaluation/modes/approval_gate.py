@@ -1,20 +1,22 @@
-"""The approval gate: nothing but the approval of exactly this call, in time, by others, counts."""
+"""The approval gate: only an approval of exactly this call, in time and by others, counts."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from counterseal.approvals.terms import Demand, Voter
 from counterseal.approvals.tokens import Claims, issue
 from counterseal.codes import Code
 from counterseal.contract.approval_terms import Pattern
 from counterseal.evaluation.cases import (
+    Arguments,
     CaseKind,
+    CaseRun,
     EvaluationMode,
     GeneratedCase,
     NotTriedError,
@@ -27,7 +29,6 @@ from counterseal.keys import Key, KeyRing, Purpose
 from counterseal.ledger.records import Held
 from counterseal.operations.approver import ApprovalError
 
-Arguments = Mapping[str, Any]
 Step = Callable[[Scratch, Held, Arguments], Awaitable[None]]
 
 
@@ -55,7 +56,7 @@ def _cases(subject: Subject) -> Iterator[GeneratedCase]:
         )
 
 
-def _run(subject: Subject, step: Step) -> Callable[[Arguments], Awaitable[None]]:
+def _run(subject: Subject, step: Step) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async with subject.scratch(keys=_ring("evaluation")) as scratch:
             end = await scratch.submit(arguments)
@@ -169,7 +170,7 @@ async def _rejected(scratch: Scratch, held: Held, arguments: Arguments) -> None:
 async def _used_once(scratch: Scratch, held: Held, arguments: Arguments) -> None:
     await scratch.approve(held.approval_id)
     end = await scratch.submit(arguments)
-    expect(end.ok, f"approved, and ended with {ended(end)}")
+    expect(end.ok, f"the approved call ended with {ended(end)}")
     await scratch.submit(arguments)
     await scratch.submit(arguments, run_id="run_evaluation_2", key="evaluation-2")
     expect(scratch.executions == 1, f"one approval led to {scratch.executions} executions")
@@ -177,7 +178,6 @@ async def _used_once(scratch: Scratch, held: Held, arguments: Arguments) -> None
 
 MODE: Final = EvaluationMode(
     name="approval",
-    title="Approval gate",
     purpose="A missing, forged, expired or foreign approval does not count, nor the requester's.",
     why_not=_why_not,
     cases=_cases,

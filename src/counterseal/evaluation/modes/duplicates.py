@@ -7,7 +7,7 @@ executed twice under one key, it must answer the same and leave the same state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
@@ -16,6 +16,8 @@ from counterseal.canonical import at
 from counterseal.codes import Code
 from counterseal.contract.model import OnUnknown
 from counterseal.evaluation.cases import (
+    Arguments,
+    CaseRun,
     EvaluationMode,
     GeneratedCase,
     NotTriedError,
@@ -28,7 +30,6 @@ from counterseal.reconcile import Reconciler
 
 _AT_ONCE: Final = 5
 _LEASE: Final = 31.0
-Arguments = Mapping[str, Any]
 
 
 def _why_not(subject: Subject) -> str:
@@ -72,7 +73,7 @@ def _answer(output: Any, place: str | None) -> Any:
     return plain if place is None else at(plain, place)
 
 
-def _twice(subject: Subject) -> Callable[[Arguments], Awaitable[None]]:
+def _twice(subject: Subject) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async with subject.scratch() as scratch:
             first = await scratch.carry_out(arguments, operation_id="op_1")
@@ -87,7 +88,7 @@ def _twice(subject: Subject) -> Callable[[Arguments], Awaitable[None]]:
     return run
 
 
-def _other_run(subject: Subject) -> Callable[[Arguments], Awaitable[None]]:
+def _other_run(subject: Subject) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async with subject.scratch() as scratch:
             first = await scratch.carry_out(arguments, key="evaluation")
@@ -98,7 +99,7 @@ def _other_run(subject: Subject) -> Callable[[Arguments], Awaitable[None]]:
     return run
 
 
-def _at_once(subject: Subject) -> Callable[[Arguments], Awaitable[None]]:
+def _at_once(subject: Subject) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async with subject.scratch() as scratch:
             if subject.asks:
@@ -116,7 +117,7 @@ def _at_once(subject: Subject) -> Callable[[Arguments], Awaitable[None]]:
 _CONFLICT: Final = Code.IDEMPOTENCY_CONFLICT
 
 
-def _other_payload(subject: Subject) -> Callable[[Arguments], Awaitable[None]]:
+def _other_payload(subject: Subject) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         other = other_arguments(subject.contract, arguments)
         if other is None:
@@ -131,7 +132,7 @@ def _other_payload(subject: Subject) -> Callable[[Arguments], Awaitable[None]]:
     return run
 
 
-def _crash(subject: Subject) -> Callable[[Arguments], Awaitable[None]]:
+def _crash(subject: Subject) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async with subject.scratch(dies=True) as dying:
             await dying.carry_out(arguments, key="evaluation")
@@ -157,7 +158,6 @@ def _crash(subject: Subject) -> Callable[[Arguments], Awaitable[None]]:
 
 MODE: Final = EvaluationMode(
     name="idempotency",
-    title="Idempotency",
     purpose="Duplicates, calls at once, other payloads and crashes do not act twice.",
     why_not=_why_not,
     cases=_cases,

@@ -6,13 +6,15 @@ that its answer is lost; the runtime can't tell one from the other.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, Final, NamedTuple
 
 from counterseal.contract.model import OnUnknown
 from counterseal.evaluation.cases import (
+    Arguments,
     CaseKind,
+    CaseRun,
     EvaluationMode,
     GeneratedCase,
     always,
@@ -25,8 +27,7 @@ from counterseal.evaluation.wire import WIRE_FAULTS, WireFault, WireService
 from counterseal.observation import Observation
 
 RAW: Final = "raw text of an exception 7f3a9c"
-"""Must not reach a model."""
-Arguments = Mapping[str, Any]
+"""The text of raised exceptions, which must not reach a model."""
 
 
 class _UnavailableError(Exception):
@@ -41,7 +42,7 @@ class ProxyFault(NamedTuple):
     name: str
     error: Callable[[], Exception]
     after: bool = False
-    """Whether the tool has acted when it happens."""
+    """Whether the tool has acted before the fault."""
 
 
 _FAULTS: Final = (
@@ -93,9 +94,7 @@ class Attempts:
         raise self._fault.error()
 
 
-def _fault(
-    subject: Subject, fault: ProxyFault, *, once: bool
-) -> Callable[[Arguments], Awaitable[None]]:
+def _fault(subject: Subject, fault: ProxyFault, *, once: bool) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         attempts = Attempts(fault, once=once)
         proxy: Proxy = attempts
@@ -110,9 +109,7 @@ def _fault(
     return run
 
 
-def _over_http(
-    subject: Subject, fault: WireFault, *, once: bool
-) -> Callable[[Arguments], Awaitable[None]]:
+def _over_http(subject: Subject, fault: WireFault, *, once: bool) -> CaseRun:
     """Send the contract's own request to a service, through the real HTTP client."""
 
     async def run(arguments: Arguments) -> None:
@@ -152,7 +149,6 @@ def _judge(scratch: Scratch, attempts: int, end: Observation, *, once: bool) -> 
 
 MODE: Final = EvaluationMode(
     name="retry",
-    title="Retry",
     purpose="Timeouts, 503, resets and lost answers are retried where it is safe, and only there.",
     why_not=always,
     cases=_cases,

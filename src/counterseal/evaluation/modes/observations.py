@@ -7,7 +7,7 @@ errors stay out of it, and it keeps its size.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
@@ -20,7 +20,9 @@ from counterseal.contract.model import Contract
 from counterseal.contract.outputs import Partial
 from counterseal.contract.schemas import Validator, compile_schema, model_schema
 from counterseal.evaluation.cases import (
+    Arguments,
     CaseKind,
+    CaseRun,
     EvaluationMode,
     GeneratedCase,
     NotTriedError,
@@ -40,8 +42,6 @@ _KEY: Final = "AKIAIOSFODNN7EXAMPLE"
 """A credential in a known form."""
 _OVERHEAD: Final = 4096
 """Bytes of text for a model around its data."""
-Arguments = Mapping[str, Any]
-Run = Callable[[Arguments], Awaitable[None]]
 
 
 class _NotJson:
@@ -86,7 +86,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _case(
-    subject: Subject, name: str, why: str, run: Run, kind: CaseKind | None = None
+    subject: Subject, name: str, why: str, run: CaseRun, kind: CaseKind | None = None
 ) -> GeneratedCase:
     arguments = subject.good.arguments
     return GeneratedCase(name=name, why=why, run=run, arguments=arguments, kind=kind)
@@ -125,7 +125,7 @@ async def _seen(subject: Subject, arguments: Arguments, proxy: Any) -> tuple[Obs
     return end, scratch
 
 
-def _answered(subject: Subject, change: Callable[[Any], Any]) -> Run:
+def _answered(subject: Subject, change: Callable[[Any], Any]) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async def proxy(_number: int, inner: Inner) -> Any:
             return change(await inner())
@@ -136,7 +136,7 @@ def _answered(subject: Subject, change: Callable[[Any], Any]) -> Run:
     return run
 
 
-def _own(subject: Subject) -> Run:
+def _own(subject: Subject) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         end, scratch = await _seen(subject, arguments, None)
         expect(end.ok, f"the good call ended with {ended(end)}")
@@ -153,8 +153,8 @@ def _own(subject: Subject) -> Run:
     return run
 
 
-def _with_text(subject: Subject, text: str, check_end: Callable[[Observation], None]) -> Run:
-    """Put a text into the answer, and check what becomes of it."""
+def _with_text(subject: Subject, text: str, check_end: Callable[[Observation], None]) -> CaseRun:
+    """Put a text into the output, and check the observation with `check_end`."""
 
     async def run(arguments: Arguments) -> None:
         place, placed = next(iter(text_places(subject.good.output)), None), False
@@ -174,12 +174,12 @@ def _with_text(subject: Subject, text: str, check_end: Callable[[Observation], N
     return run
 
 
-def _oversize(subject: Subject) -> Run:
+def _oversize(subject: Subject) -> CaseRun:
     text = "x" * (2 * subject.contract.max_output_bytes)
     return _with_text(subject, text, lambda end: check(subject.contract, end))
 
 
-def _hidden(subject: Subject, text: str, what: str) -> Run:
+def _hidden(subject: Subject, text: str, what: str) -> CaseRun:
     def shown(end: Observation) -> None:
         seen = f"{end.for_model()}{json.dumps(end.record())}"
         expect(text not in seen, f"{what} reached the agent")
@@ -187,11 +187,11 @@ def _hidden(subject: Subject, text: str, what: str) -> Run:
     return _with_text(subject, f"see {text} here", shown)
 
 
-def _credential(subject: Subject) -> Run:
+def _credential(subject: Subject) -> CaseRun:
     return _hidden(subject, _KEY, "a credential in a known form")
 
 
-def _leak(subject: Subject, name: str) -> Run:
+def _leak(subject: Subject, name: str) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async with subject.scratch() as scratch:
             await scratch.carry_out(arguments)
@@ -205,7 +205,7 @@ def _leak(subject: Subject, name: str) -> Run:
     return run
 
 
-def _partial(subject: Subject) -> Run:
+def _partial(subject: Subject) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async def proxy(_number: int, inner: Inner) -> Any:
             await inner()
@@ -220,7 +220,7 @@ def _partial(subject: Subject) -> Run:
     return run
 
 
-def _raised(subject: Subject) -> Run:
+def _raised(subject: Subject) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async def proxy(_number: int, _inner: Inner) -> Any:
             raise RuntimeError(RAW)
@@ -236,7 +236,6 @@ def _raised(subject: Subject) -> Run:
 
 MODE: Final = EvaluationMode(
     name="observation",
-    title="Observation contract",
     purpose="Garbage, oversize, secrets, exceptions and partial work do not reach the agent raw.",
     why_not=always,
     cases=_cases,

@@ -1,4 +1,4 @@
-"""Permission boundaries: another agent, tenant, scope, role or risk level gets no further.
+"""Permission boundaries: calls without the grant, tenant, scope or role are refused.
 
 Each case changes one thing about the caller of the good call, or about its grant. A tool that only
 one tenant may use is not known to another one; every other refusal is a permission that is denied.
@@ -6,7 +6,7 @@ one tenant may use is not known to another one; every other refusal is a permiss
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -14,7 +14,9 @@ from typing import Any, Final
 from counterseal.codes import Code
 from counterseal.contract.effects import RiskClass
 from counterseal.evaluation.cases import (
+    Arguments,
     CaseKind,
+    CaseRun,
     EvaluationMode,
     GeneratedCase,
     NotTriedError,
@@ -68,7 +70,7 @@ def _case(
     subject: Subject,
     name: str,
     why: str,
-    run: Callable[[Mapping[str, Any]], Awaitable[None]],
+    run: CaseRun,
     kind: CaseKind | None = None,
 ) -> GeneratedCase:
     return GeneratedCase(name=name, why=why, run=run, arguments=subject.good.arguments, kind=kind)
@@ -82,7 +84,7 @@ def _denied(
     codes: tuple[Code, ...] = _DENIED,
     grants: tuple[Grant, ...] | None = None,
 ) -> GeneratedCase:
-    async def run(arguments: Mapping[str, Any]) -> None:
+    async def run(arguments: Arguments) -> None:
         async with subject.scratch(grants=grants) as scratch:
             end = await scratch.submit(arguments, caller)
             expect(not scratch.executions, f"executed, with the code {end.code.value}")
@@ -92,7 +94,7 @@ def _denied(
 
 
 def _limited(subject: Subject) -> Iterator[GeneratedCase]:
-    """Yield cases with grants that do not go as far as the call."""
+    """Yield cases with grants that do not allow the call."""
     grant = subject.grant
     own: dict[str, Any] = {"agent": grant.agent, "tool": grant.tool}
     past = datetime.fromtimestamp(subject.now, UTC) + timedelta(seconds=60)
@@ -103,7 +105,7 @@ def _limited(subject: Subject) -> Iterator[GeneratedCase]:
         low = Grant(**own, risk_limit=RiskClass.READ_ONLY)
         yield _denied(subject, "above the grant's risk", subject.caller, "grant", grants=(low,))
 
-    async def expired(arguments: Mapping[str, Any]) -> None:
+    async def expired(arguments: Arguments) -> None:
         async with subject.scratch(grants=[Grant(**own, expires_at=past)]) as scratch:
             scratch.clock.advance(3600)
             end = await scratch.submit(arguments)
@@ -114,7 +116,7 @@ def _limited(subject: Subject) -> Iterator[GeneratedCase]:
 
 
 def _tenant_argument(subject: Subject, name: str) -> Any:
-    async def run(arguments: Mapping[str, Any]) -> None:
+    async def run(arguments: Arguments) -> None:
         async with subject.scratch() as scratch:
             end = await scratch.submit({**arguments, name: _STRANGER})
             expect(not scratch.executions, f"executed for the tenant {_STRANGER}")
@@ -126,7 +128,7 @@ def _tenant_argument(subject: Subject, name: str) -> Any:
 def _apart(subject: Subject) -> Any:
     """Carry a call out in one tenant; the same call in another one must not be answered by it."""
 
-    async def run(arguments: Mapping[str, Any]) -> None:
+    async def run(arguments: Arguments) -> None:
         others = [one for one in _tenants(subject) if one != subject.caller.tenant]
         other = replace(subject.caller, tenant=others[0] if others else _STRANGER)
         async with subject.scratch() as scratch:
@@ -162,7 +164,7 @@ async def _verdict(scratch: Scratch, arguments: Any, caller: Principal) -> tuple
 
 
 def _risk_levels(subject: Subject) -> Any:
-    async def run(arguments: Mapping[str, Any]) -> None:
+    async def run(arguments: Arguments) -> None:
         async with subject.scratch() as scratch:
             before, level_before = 0, ""
             for level in RiskLevel:
@@ -181,7 +183,7 @@ def _risk_levels(subject: Subject) -> Any:
 def _every_tenant(subject: Subject) -> Any:
     """Compare the verdicts of all tenants: one that is more lenient was forgotten by a rule."""
 
-    async def run(arguments: Mapping[str, Any]) -> None:
+    async def run(arguments: Arguments) -> None:
         async with subject.scratch() as scratch:
             verdicts = {
                 name: await _verdict(scratch, arguments, replace(subject.caller, tenant=name))
@@ -206,7 +208,6 @@ def _every_tenant(subject: Subject) -> Any:
 
 MODE: Final = EvaluationMode(
     name="permissions",
-    title="Permission boundaries",
     purpose="Other agents, users, tenants, scopes and risk levels get no further than declared.",
     why_not=always,
     cases=_cases,

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
 from counterseal.codes import Path
-from counterseal.evaluation.cases import EvaluationMode, GeneratedCase, always, ended, expect
+from counterseal.evaluation.cases import (
+    Arguments,
+    CaseRun,
+    EvaluationMode,
+    GeneratedCase,
+    always,
+    ended,
+    expect,
+)
 from counterseal.evaluation.scratch import RUN, Subject
 from counterseal.evaluation.values import single_violations
 from counterseal.observation import Observation
@@ -19,7 +27,6 @@ _KINDS: Final = 8
 """Violations that are repaired."""
 _LOOPS: Final = 12
 """Proposals after which an agent that never learns must have been stopped."""
-Arguments = Mapping[str, Any]
 
 
 def _cases(subject: Subject) -> Iterator[GeneratedCase]:
@@ -38,7 +45,7 @@ def _cases(subject: Subject) -> Iterator[GeneratedCase]:
         payloads = [one.value for one in objects]
         for name, run in (
             ("the same wrong arguments again and again", _same(subject, payloads[0])),
-            ("ever other wrong arguments", _others(subject, payloads)),
+            ("other wrong arguments every time", _others(subject, payloads)),
             ("a model that never repairs", _never(subject, payloads)),
         ):
             yield GeneratedCase(
@@ -46,7 +53,7 @@ def _cases(subject: Subject) -> Iterator[GeneratedCase]:
             )
 
 
-def _repaired(subject: Subject, wrong: Arguments) -> Callable[[Arguments], Awaitable[None]]:
+def _repaired(subject: Subject, wrong: Arguments) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         asked: list[Mapping[str, Any]] = []
 
@@ -69,7 +76,7 @@ def _stopped(seen: Observation) -> bool:
     return not seen.ok and seen.path not in (Path.REPAIR, Path.RETRY)
 
 
-def _same(subject: Subject, wrong: Arguments) -> Callable[[Arguments], Awaitable[None]]:
+def _same(subject: Subject, wrong: Arguments) -> CaseRun:
     """Send one payload in several spellings: its fingerprint must stay the same."""
 
     async def run(_arguments: Arguments) -> None:
@@ -89,7 +96,7 @@ def _same(subject: Subject, wrong: Arguments) -> Callable[[Arguments], Awaitable
     return run
 
 
-def _others(subject: Subject, payloads: list[Arguments]) -> Callable[[Arguments], Awaitable[None]]:
+def _others(subject: Subject, payloads: list[Arguments]) -> CaseRun:
     async def run(_arguments: Arguments) -> None:
         async with subject.scratch() as scratch:
             for number in range(_LOOPS):
@@ -102,7 +109,7 @@ def _others(subject: Subject, payloads: list[Arguments]) -> Callable[[Arguments]
     return run
 
 
-def _never(subject: Subject, payloads: list[Arguments]) -> Callable[[Arguments], Awaitable[None]]:
+def _never(subject: Subject, payloads: list[Arguments]) -> CaseRun:
     async def run(_arguments: Arguments) -> None:
         count = 0
 
@@ -124,7 +131,6 @@ def _never(subject: Subject, payloads: list[Arguments]) -> Callable[[Arguments],
 
 MODE: Final = EvaluationMode(
     name="repair",
-    title="Repair loop",
     purpose="Wrong arguments can be repaired from the feedback; an agent that never learns stops.",
     why_not=always,
     cases=_cases,

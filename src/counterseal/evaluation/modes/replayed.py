@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from counterseal.evaluation.cases import (
+    Arguments,
+    CaseRun,
     EvaluationMode,
     GeneratedCase,
     NotTriedError,
@@ -18,7 +20,6 @@ from counterseal.evaluation.scratch import Scratch, Subject
 from counterseal.evaluation.values import single_violations
 from counterseal.ledger.requests import EventFilter
 
-Arguments = Mapping[str, Any]
 Calls = Callable[[Scratch, Arguments], Awaitable[None]]
 
 
@@ -61,7 +62,7 @@ async def _stranger(scratch: Scratch, arguments: Arguments) -> None:
     await scratch.submit(arguments, replace(scratch.subject.caller, agent="evaluation-stranger"))
 
 
-def _decided_again(subject: Subject, calls: Calls) -> Callable[[Arguments], Awaitable[None]]:
+def _decided_again(subject: Subject, calls: Calls) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async with subject.scratch() as scratch:
             await calls(scratch, arguments)
@@ -83,7 +84,6 @@ def _decided_again(subject: Subject, calls: Calls) -> Callable[[Arguments], Awai
 
 MODE: Final = EvaluationMode(
     name="replay",
-    title="Replay",
     purpose="A recorded call, decided again with the same rules, is decided the same.",
     why_not=_why_not,
     cases=_cases,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from counterseal.contract.fill import TemplateError, differences, expected_state
 from counterseal.contract.schemas import compile_schema
 from counterseal.evaluation.cases import (
+    Arguments,
     CaseKind,
+    CaseRun,
     EvaluationMode,
     GeneratedCase,
     NotTriedError,
@@ -21,8 +23,6 @@ from counterseal.reconcile import Reconciler
 
 _PASSES: Final = 16
 """Passes of the reconciler in which a reversal is carried out or given up."""
-Arguments = Mapping[str, Any]
-Run = Callable[[Arguments], Awaitable[None]]
 
 
 def _why_not(subject: Subject) -> str:
@@ -46,7 +46,7 @@ def _undo_name(subject: Subject) -> str:
 
 
 async def _reverse(scratch: Scratch, arguments: Arguments) -> list[str]:
-    """Carry the call out and reverse it; return the words of the reconciler's tallies."""
+    """Carry the call out and reverse it; return what the reconciler reports of its passes."""
     tenant = scratch.subject.caller.tenant
     end = await scratch.carry_out(arguments)
     expect(end.ok, f"the call to undo ended with {ended(end)}")
@@ -63,7 +63,7 @@ async def _reverse(scratch: Scratch, arguments: Arguments) -> list[str]:
     return words
 
 
-def _undone(subject: Subject) -> Run:
+def _undone(subject: Subject) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         undo = _undo_name(subject)
         async with subject.scratch() as scratch:
@@ -78,7 +78,7 @@ def _undone(subject: Subject) -> Run:
     return run
 
 
-def _gone(subject: Subject) -> Run:
+def _gone(subject: Subject) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         contract = subject.contract
         if contract.probe is None:
@@ -117,7 +117,7 @@ def _fields(output: Any) -> Mapping[str, Any]:
     return plain if isinstance(plain, Mapping) else {}
 
 
-def _fails(subject: Subject) -> Run:
+def _fails(subject: Subject) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async def broken(_number: int, _inner: Any) -> Any:
             raise RuntimeError("the reversal fails")
@@ -133,7 +133,6 @@ def _fails(subject: Subject) -> Run:
 
 MODE: Final = EvaluationMode(
     name="compensation",
-    title="Compensation",
     purpose="The compensation tool undoes what the call did, once; a failed reversal is reported.",
     why_not=_why_not,
     cases=_cases,

@@ -87,7 +87,6 @@ def _refused(subject: Subject, variant: Variant, raw: str = "") -> GeneratedCase
 
 MODE: Final = EvaluationMode(
     name="schema",
-    title="Schema conformance",
     purpose="Arguments at every boundary pass the schema; every single violation is refused.",
     why_not=always,
     cases=_cases,

@@ -1,13 +1,13 @@
 """Schema drift: what happens when the function or the service behind a tool changes.
 
-Each case changes one field of the output, as a service that was changed would answer, or one part
-of the input schema, which a review of the new contract has to call breaking.
+Each case changes one field of the output, as a changed service would, or one part of the input
+schema, which `contract.diff` has to call breaking.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -18,12 +18,17 @@ from counterseal.contract.diff import Compatibility, diff
 from counterseal.contract.schemas import listed, properties_of, types_of
 from counterseal.contract.signature import Signature
 from counterseal.errors import ContractError
-from counterseal.evaluation.cases import EvaluationMode, GeneratedCase, always, expect
+from counterseal.evaluation.cases import (
+    Arguments,
+    CaseRun,
+    EvaluationMode,
+    GeneratedCase,
+    always,
+    expect,
+)
 from counterseal.evaluation.modes.observations import check
 from counterseal.evaluation.scratch import Inner, Subject
 
-Arguments = Mapping[str, Any]
-Run = Callable[[Arguments], Awaitable[None]]
 _ANOTHER: Final = {"string": 7, "integer": "seven", "number": "seven", "boolean": "yes"}
 
 
@@ -54,7 +59,7 @@ def _cases(subject: Subject) -> Iterator[GeneratedCase]:
             yield _case(subject, f"{name} becomes required", f"input_schema/{name}", now)
 
 
-def _case(subject: Subject, name: str, why: str, run: Run) -> GeneratedCase:
+def _case(subject: Subject, name: str, why: str, run: CaseRun) -> GeneratedCase:
     return GeneratedCase(name=name, why=why, run=run, arguments=subject.good.arguments)
 
 
@@ -72,7 +77,7 @@ def _set(name: str, value: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda output: {**output, name: value}
 
 
-def _answered(subject: Subject, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Run:
+def _answered(subject: Subject, change: Callable[[dict[str, Any]], dict[str, Any]]) -> CaseRun:
     async def run(arguments: Arguments) -> None:
         async def proxy(_number: int, inner: Inner) -> Any:
             plain = json.loads(to_json(await inner()))
@@ -85,7 +90,7 @@ def _answered(subject: Subject, change: Callable[[dict[str, Any]], dict[str, Any
     return run
 
 
-def _signature(subject: Subject, tool: Tool[..., Any]) -> Run:
+def _signature(subject: Subject, tool: Tool[..., Any]) -> CaseRun:
     async def run(_arguments: Arguments) -> None:
         try:
             Tool.of(subject.contract, tool.function)
@@ -95,7 +100,7 @@ def _signature(subject: Subject, tool: Tool[..., Any]) -> Run:
     return run
 
 
-def _input_change(subject: Subject, name: str, what: str) -> Run:
+def _input_change(subject: Subject, name: str, what: str) -> CaseRun:
     async def run(_arguments: Arguments) -> None:
         contract = subject.contract
         schema = thaw(contract.affordance.input_schema)
@@ -116,7 +121,6 @@ def _input_change(subject: Subject, name: str, what: str) -> Run:
 
 MODE: Final = EvaluationMode(
     name="drift",
-    title="Schema drift",
     purpose="A changed function, service or schema is noticed before it reaches an agent.",
     why_not=always,
     cases=_cases,

@@ -24,7 +24,7 @@ from counterseal.evaluation.cases import (
     ended,
     expect,
 )
-from counterseal.evaluation.samples import argument_changes, holds_for, literals
+from counterseal.evaluation.samples import argument_changes, holds_for, rule_literals
 from counterseal.evaluation.scratch import Subject
 
 _MOST: Final = 5_000
@@ -99,7 +99,7 @@ def _breaking(subject: Subject, rule: Invariant) -> tuple[dict[str, Any], dict[s
 
     base, target = dict(good.arguments), None if good.target is None else dict(good.target)
     if target is not None and rule.of_target and not subject.real:
-        for name, other in product(target, [*literals(rule), None, "", 0, [], "other"]):
+        for name, other in product(target, [*rule_literals(rule), None, "", 0, [], "other"]):
             if breaks(base, changed := {**target, name: other}):
                 return base, changed
     tried = islice(argument_changes(contract, base), _MOST)
@@ -124,7 +124,10 @@ def _broken(subject: Subject, rule: Invariant) -> Any:
         expect(done is None or rule.asks, f"executed {given}")
         if rule.asks:
             asked = end.code in (Code.CONFIRMATION_MISSING, Code.POLICY_VIOLATION)
-            expect(asked and done is None, f"ended with {ended(end)} {given}; expected a question")
+            expect(
+                asked and done is None,
+                f"ended with {ended(end)} {given}; expected a request for approval",
+            )
             return
         expect(
             end.code is Code.SEMANTIC_INVALIDITY,
@@ -213,7 +216,6 @@ def _lost(before: Any, after: Any) -> str:
 
 MODE: Final = EvaluationMode(
     name="semantics",
-    title="Semantic rules",
     purpose="Each invariant, broken alone, refuses, corrects or asks; correctors come to an end.",
     why_not=_why_not,
     cases=_cases,

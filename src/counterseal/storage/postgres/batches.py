@@ -54,7 +54,7 @@ class QueuedJob:
     result: Any = field(default=None, init=False)
     error: BaseException | None = field(default=None, init=False)
     future: asyncio.Future[Any] | None = field(default=None, init=False)
-    """Of the caller that waits for it; None when there is none."""
+    """The future that a caller awaits; None when no caller waits."""
 
     @property
     def abandonable(self) -> bool:

@@ -44,7 +44,7 @@ class WriteJob:
     result: Any = None
     error: Exception | None = None
     future: asyncio.Future[Any] | None = None
-    """Of the caller that waits for it; None when there is none."""
+    """The future that a caller awaits; None when no caller waits."""
     since: float = 0.0
     """When it came, by the event loop's clock."""
 
