@@ -337,10 +337,20 @@ class Policy:
 
     @classmethod
     def from_data(
-        cls, data: Mapping[str, Any], *, name: str = "policy", default: bool = True
+        cls,
+        data: Mapping[str, Any],
+        *,
+        name: str = "policy",
+        default: bool = True,
+        overlays_of: Policy | None = None,
     ) -> Policy:
-        """Read rules from data; `name` is used in errors."""
-        return _layer([("", Document(name=name, data=data, places={}))], [], default=default)
+        """Read rules from data; `name` is used in errors.
+
+        `overlays_of` is a policy whose rules from overlays are kept behind them.
+        """
+        read = _layer([("", Document(name=name, data=data, places={}))], [], default=default)
+        kept = () if overlays_of is None else (rule for rule in overlays_of.rules if rule.server)
+        return cls(rules=(*read.rules, *kept))
 
     @staticmethod
     def default() -> Policy:

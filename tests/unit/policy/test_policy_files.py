@@ -250,3 +250,15 @@ def test_layers_are_part_of_the_version(write):
     file = write("rules:\n" + RULE)
     assert Policy.load(file).version != Policy.load(file, default=False).version
     assert Policy.load().version == Policy.default().version
+
+
+def test_rules_that_are_tried_keep_the_rules_of_overlays(tmp_path):
+    overlay = tmp_path / "git.yaml"
+    overlay.write_text(
+        "rules: [{id: no-push, tools: [push], then: deny, reason: Not from here.}]", "utf-8"
+    )
+    current = Policy.load(overlays={"git": overlay})
+    tried = Policy.from_data({"rules": []}, overlays_of=current)
+    assert [rule.id for rule in tried.rules] == [rule.id for rule in current.rules]
+    assert "no-push" in [rule.id for rule in tried.rules]
+    assert "no-push" not in [rule.id for rule in Policy.from_data({"rules": []}).rules]

@@ -319,7 +319,8 @@ async def what_if(request: PageRequest) -> Response:
     if days not in _DAYS or not 0 < len(text) <= _LONGEST_POLICY:
         return await ask_what_if(request, "Write the rules, and choose how far back to look.")
     try:
-        policy = Policy.from_data(read_yaml("policy", text).data)
+        data = read_yaml("policy", text).data
+        policy = Policy.from_data(data, overlays_of=view.runtime.policy)
     except (ContractError, PolicyError) as error:
         return await ask_what_if(request, "; ".join(str(one) for one in error.problems))
     runtime, now = view.runtime, view.runtime.clock()
