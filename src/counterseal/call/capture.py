@@ -21,6 +21,7 @@ from pydantic_core import from_json, to_json
 from counterseal.approvals.packet import amount_of, consequence_of
 from counterseal.call.call import Call, CallServices
 from counterseal.canonical import json_default
+from counterseal.contract.effects import Effect
 from counterseal.contract.fill import resource_of
 from counterseal.gates.base import EMPTY, GateContext, Probed
 from counterseal.gates.parse import CALLER_IDS, sound_copy
@@ -412,12 +413,15 @@ def _authority(call: Call) -> Sequence[Any]:
         if isinstance(answer, Refusal):
             return (None, answer.reason.value, _record_settings(record))
         found = answer
-    return (_grant_record(found), None, _record_settings(record))
+    return (_grant_record(found, found.max_effect), None, _record_settings(record))
 
 
 @lru_cache(maxsize=4096)
-def _grant_record(grant: Grant) -> dict[str, Any]:
-    """Return the settings of a grant that are not the defaults, without agent and tool."""
+def _grant_record(grant: Grant, _max_effect: Effect | None) -> dict[str, Any]:
+    """Return the settings of a grant that are not the defaults, without agent and tool.
+
+    Equal grants may differ in their highest effect, which is therefore given apart.
+    """
     plain = Grant(agent=grant.agent, tool=grant.tool).export()
     return {name: value for name, value in grant.export().items() if value != plain[name]}
 
