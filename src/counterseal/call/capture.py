@@ -38,8 +38,12 @@ MAX_REFUSED_BYTES: Final = 8 * 1024
 """Of a refused proposal. Small, because any caller can fill the vault with refused proposals."""
 MAX_BYTES: Final = 256 * 1024
 _DAY: Final = 86_400.0
-_MAY_HOLD_SECRETS: Final = ("effective", "proposal", "config", "run", "target")
-"""Fields of a capture, beside its arguments."""
+_MOST_REDACTIONS: Final = 100
+_MAY_HOLD_SECRETS: Final = (
+    *("effective", "proposal", "config", "run", "target", "version_seen"),
+    "tenant",
+)
+"""Fields of a capture, beside its arguments. They may be long as well."""
 PRINCIPAL: Final = (
     *("tenant", "agent", "user", "roles", "scopes", "risk_level"),
     *("parents", "covered"),
@@ -252,7 +256,7 @@ def kept_for(call: Call, services: CallServices) -> float | None:
 
 
 def _packed(call: Call, services: CallServices, most: int) -> tuple[bytes, Gaps]:
-    """Return the proposal as JSON, redacted, with at most so many bytes of its arguments.
+    """Return the proposal as JSON, redacted, with at most so many bytes of each of its parts.
 
     The gaps are the parts that another decision could not rely on.
     """
@@ -272,10 +276,20 @@ def _packed(call: Call, services: CallServices, most: int) -> tuple[bytes, Gaps]
     if cut:
         arguments, others["effective"] = text[:most].decode(errors="ignore"), None
         gaps["arguments"] = "cut"
+    for name, value in others.items():
+        if len(_json(value)) > most:
+            others[name], gaps[name] = _short(name, value), "cut"
     gaps.pop("effective", None)  # follows from the arguments
-    found = [redaction.record() for redaction in redactions]
+    found = [redaction.record() for redaction in redactions[:_MOST_REDACTIONS]]
     kept = capture._replace(arguments=arguments, cut=cut, redactions=found, gaps=gaps, **others)
     return _json(kept), gaps
+
+
+def _short(name: str, value: Any) -> Any:
+    """Return what stands for a part that is too long: the tool's name, the run's id, or nothing."""
+    if name == "proposal":
+        return {"tool": str(value["tool"])[:128]}
+    return value[:1] if name == "run" else () if name == "tenant" else None
 
 
 def _capture(call: Call) -> Capture:
