@@ -366,6 +366,21 @@ async def test_a_report_is_late_once_the_same_call_was_made_after_the_deadline(s
     assert said.body["settled"] is False
 
 
+async def test_of_late_reports_the_first_is_kept_and_the_others_store_nothing(screen):
+    clock = FakeClock()
+    async with runtime_for(window(screen), store=MemoryStore(clock), clock=clock) as runtime:
+        handed = await runtime.submit(ask(), someone())
+        clock.advance(1000)
+        await Reconciler(runtime).once()
+        assert await refusal(report(runtime, handed, output=NOTED)) == "late"
+        before = await runtime.store.events("acme", call_id=handed.data["call_id"])
+        for outcome in ({"output": {"window_id": "x" * 9000}}, {"error": "no"}, {"output": NOTED}):
+            assert await refusal(report(runtime, handed, **outcome)) == "late"
+        after = await runtime.store.events("acme", call_id=handed.data["call_id"])
+        assert after == before
+    assert [event.body["settled"] for _, event in after if "reported_by" in event.body] == [False]
+
+
 async def test_the_deadline_is_the_earliest_of_contract_run_and_caller(screen):
     clock = FakeClock()
     runtime = runtime_for(window(screen), store=MemoryStore(clock), clock=clock)

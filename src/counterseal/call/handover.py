@@ -40,6 +40,7 @@ CARRY_OUT: Final = "carry_out_and_report"
 _REASON: Final = (
     "Carry it out once, with these arguments and before the deadline. Then report the outcome."
 )
+_LATE: Final = "The deadline has passed, and the outcome was looked into."
 
 
 class ReportError(CountersealError):
@@ -98,6 +99,7 @@ async def settle_report(
     call = await _reported_call(kept, resume, report, services)
     observation, own = observe(call, services), (resume.ids or {}).get("call_id")
     if report.fence < kept.entry.fence or not await _has_outcome(kept.entry, services):
+        await _refuse_second_late(report, kept.entry, services)
         answer = await settle(call, observation, services)
         if call.settled:
             return answer._replace(caller_call_id=own)
@@ -105,7 +107,7 @@ async def settle_report(
     if kept.entry.worker == CLIENT_WORKER:
         raise StoreError("the report could not be written; report it again")
     if report.fence < kept.entry.fence or not await _has_outcome(kept.entry, services):
-        raise ReportError("late", "The deadline has passed, and the outcome was looked into.")
+        raise ReportError("late", _LATE)
     return _repeated(kept.entry, call, observation, services)._replace(caller_call_id=own)
 
 
@@ -118,9 +120,23 @@ async def _has_outcome(entry: Entry, services: CallServices) -> bool:
         return True
     if entry.worker == CLIENT_WORKER:
         return False
+    return any("settled" not in body for body in await _reports_on_record(entry, services))
+
+
+async def _refuse_second_late(report: Report, entry: Entry, services: CallServices) -> None:
+    """Raise ReportError for a late report after the first, which is on record with its output.
+
+    Reports are no calls, so that no budget would limit what a client could store with them.
+    """
+    late = report.fence < entry.fence or entry.worker != CLIENT_WORKER
+    if late and any("settled" in body for body in await _reports_on_record(entry, services)):
+        raise ReportError("late", _LATE)
+
+
+async def _reports_on_record(entry: Entry, services: CallServices) -> list[Mapping[str, Any]]:
+    """Return what the events of a call say of its reports. A late one has `settled`: False."""
     events = await services.store.events(entry.tenant, call_id=entry.call_id)
-    bodies = [event.body for _, event in events]
-    return any("reported_by" in body and "settled" not in body for body in bodies)
+    return [event.body for _, event in events if "reported_by" in event.body]
 
 
 async def _find(
