@@ -221,6 +221,16 @@ async def test_grant_for_a_held_version_alone_is_limited_to_what_that_version_do
     assert "held for review" in why(await call(runtime, "run_1")), "a grant accepts nothing"
 
 
+async def test_grant_of_a_tenant_is_limited_to_what_the_tool_does_there(start):
+    runtime = await start(case("1.0.0"), grants=())
+    runtime.register(case("2.0.0", "internal_mutation").tool, allowed_tenants=["umbrella"])
+    await runtime.catch_up()
+    await runtime.operator("ana").accept_version("case", "2.0.0", reason="theirs")
+    grant = Grant(agent="agent", tool="case", tenant=WHO.tenant)
+    change = await runtime.operator("ana").grant(grant, reason="for reading")
+    assert change.grant.max_effect == "read_only"
+
+
 async def test_record_of_a_call_has_the_highest_effect_of_the_grant_that_allowed_it(start):
     runtime = await start(case("1.0.0"), grants=())
     operator = runtime.operator("ana")

@@ -281,8 +281,9 @@ class Registry(VersionSelector):
         Versions that are held for review don't count, so that accepting one widens no grant; only
         a grant that covers no other version is given for what they do.
         """
-        line = self._records.versions(grant.tool)
-        covered = [record for record in line if grant.covers(record.parsed)]
+        line, tenant = self._records.versions(grant.tool), grant.tenant
+        here = [record for record in line if tenant is None or record.allows_tenant(tenant)]
+        covered = [record for record in here if grant.covers(record.parsed)]
         in_use = [record for record in covered if not record.held]
         effects = [record.contract.effect for record in in_use or covered]
         return max(filter(None, effects), key=effect_rank, default=None) if all(effects) else None
