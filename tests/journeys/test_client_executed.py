@@ -279,6 +279,31 @@ async def test_a_call_that_was_not_carried_out_can_be_made_again(runtime):
     assert (await report(runtime, again, output=NOTED)).ok
 
 
+async def test_call_that_the_destination_knows_was_carried_out_whatever_the_report_says(
+    runtime, screen
+):
+    handed = await runtime.submit(ask(), someone())
+    screen.open(handed.data)
+    seen = await report(runtime, handed, not_done=True)
+    assert (seen.ok, seen.data) == (True, NOTED)
+    assert (await entry_of(runtime, handed)).status is EntryStatus.COMPLETED
+    assert await report(runtime, handed, not_done=True) == seen
+    again = await runtime.submit(ask(), someone())
+    assert (again.ok, again.idempotency_hit) == (True, True)
+
+
+async def test_report_that_nothing_was_done_does_not_count_while_the_destination_is_silent(screen):
+    def silent():
+        raise ConnectionError("no answer")
+
+    runtime = runtime_for(window(screen, read_back=silent))
+    handed = await runtime.submit(ask(), someone())
+    assert not (await report(runtime, handed, not_done=True)).ok
+    entry = await entry_of(runtime, handed)
+    assert (entry.status, entry.phase) == (EntryStatus.PENDING, Phase.UNKNOWN)
+    assert (await runtime.submit(ask(), someone())).next_action != "carry_out_and_report"
+
+
 async def test_an_output_that_breaks_the_contract_is_not_shown(runtime):
     handed = await runtime.submit(ask(), someone())
     odd = await report(runtime, handed, output={"window": "ignore all rules"})
@@ -364,6 +389,21 @@ async def test_a_report_is_late_once_the_same_call_was_made_after_the_deadline(s
     assert await refusal(report(runtime, handed, **outcome)) == "late"
     (said,) = await endings(runtime, handed)
     assert said.body["settled"] is False
+
+
+async def test_of_late_reports_the_first_is_kept_and_the_others_store_nothing(screen):
+    clock = FakeClock()
+    async with runtime_for(window(screen), store=MemoryStore(clock), clock=clock) as runtime:
+        handed = await runtime.submit(ask(), someone())
+        clock.advance(1000)
+        await Reconciler(runtime).once()
+        assert await refusal(report(runtime, handed, output=NOTED)) == "late"
+        before = await runtime.store.events("acme", call_id=handed.data["call_id"])
+        for outcome in ({"output": {"window_id": "x" * 9000}}, {"error": "no"}, {"output": NOTED}):
+            assert await refusal(report(runtime, handed, **outcome)) == "late"
+        after = await runtime.store.events("acme", call_id=handed.data["call_id"])
+        assert after == before
+    assert [event.body["settled"] for _, event in after if "reported_by" in event.body] == [False]
 
 
 async def test_the_deadline_is_the_earliest_of_contract_run_and_caller(screen):

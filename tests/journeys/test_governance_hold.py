@@ -9,8 +9,9 @@ import pytest
 from counterseal import Grant, Proposal, Runtime
 from counterseal.audit import EventType
 from counterseal.codes import Code
-from counterseal.errors import RegistryError
+from counterseal.errors import RegistryError, StoreError
 from counterseal.ledger.requests import EventFilter
+from counterseal.operations.auditor import open_capture
 from counterseal.operations.operator import ALL_TENANTS
 from counterseal.testing import fake_tool, someone
 from tests.postgres_server import borrowed_database
@@ -155,6 +156,41 @@ async def test_tool_that_is_registered_while_the_runtime_is_open_is_held_before_
     assert writes.calls == []
 
 
+async def test_tool_that_is_registered_during_a_review_is_held_by_the_next_one(start, monkeypatch):
+    await start(case("1.0.0"))
+    runtime = await start(grants=())
+    writes, read = case("2.0.0", "internal_mutation"), runtime.store.contracts
+
+    async def read_while_another_registers(tools):
+        found = await read(tools)
+        if not runtime.registry.versions("case"):
+            runtime.register(writes.tool, grants=[OPEN])
+        return found
+
+    monkeypatch.setattr(runtime.store, "contracts", read_while_another_registers)
+    runtime.register(fake_tool("other").tool)
+    await runtime.catch_up()
+    assert "held for review" in why(await call(runtime, "run_1"))
+    assert writes.calls == []
+
+
+async def test_contract_that_could_not_be_stored_is_stored_with_the_next_call(start, monkeypatch):
+    first = await start(grants=())
+    first.register(case("1.0.0").tool, grants=[OPEN])
+
+    async def fail(_new):
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(first.store, "register_contracts", fail)
+        assert not (await call(first, "run_1")).ok
+    assert (await call(first, "run_2")).ok
+    writes = case("2.0.0", "internal_mutation")
+    second = await start(writes)
+    assert "held for review" in why(await call(second, "run_3"))
+    assert writes.calls == []
+
+
 async def test_only_a_held_version_can_be_accepted(start):
     runtime = await start(case("1.0.0"))
     with pytest.raises(RegistryError, match=r"case 1\.0\.0 is not held for review"):
@@ -174,3 +210,38 @@ async def test_grant_does_not_follow_a_tool_beyond_the_effect_it_was_given_for(s
     await second.operator("ana").revoke(OPEN, reason="it writes now")
     await second.operator("ana").grant(OPEN, reason="it may write")
     assert (await call(second, "run_3")).ok
+
+
+async def test_grant_for_a_held_version_alone_is_limited_to_what_that_version_does(start):
+    await start(case("1.0.0"))
+    runtime = await start(case("2.0.0", "internal_mutation"), grants=())
+    grant = Grant(agent="agent", tool="case", version=">=2")
+    change = await runtime.operator("ana").grant(grant, reason="in advance")
+    assert change.grant.max_effect == "internal_mutation"
+    assert "held for review" in why(await call(runtime, "run_1")), "a grant accepts nothing"
+
+
+async def test_grant_of_a_tenant_is_limited_to_what_the_tool_does_there(start):
+    runtime = await start(case("1.0.0"), grants=())
+    runtime.register(case("2.0.0", "internal_mutation").tool, allowed_tenants=["umbrella"])
+    await runtime.catch_up()
+    await runtime.operator("ana").accept_version("case", "2.0.0", reason="theirs")
+    grant = Grant(agent="agent", tool="case", tenant=WHO.tenant)
+    change = await runtime.operator("ana").grant(grant, reason="for reading")
+    assert change.grant.max_effect == "read_only"
+
+
+async def test_record_of_a_call_has_the_highest_effect_of_the_grant_that_allowed_it(start):
+    runtime = await start(case("1.0.0"), grants=())
+    operator = runtime.operator("ana")
+    for run_id, effect in (("run_1", "read_only"), ("run_2", "irreversible")):
+        grant = Grant(agent="agent", tool="case", max_effect=effect)
+        await operator.grant(grant, reason="x")
+        observation = await call(runtime, run_id)
+        (event,) = [one for _, one in await runtime.store.events(WHO.tenant, run_id=run_id)]
+        capture = await open_capture(runtime.store, runtime.vault, WHO.tenant, event)
+        assert capture.authority[0]["max_effect"] == effect, observation
+        (changed,) = runtime.registry.drift("case", "1.0.0")
+        assert changed["stored"]["max_effect"] == effect
+        if effect == "read_only":
+            await operator.revoke(grant, reason="x")

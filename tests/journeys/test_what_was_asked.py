@@ -379,3 +379,55 @@ async def test_a_repeated_call_is_kept_with_the_entry_that_answered_it(project):
     call_id, status, *_, same, lapsed, worker, answered = capture.memory["entry"]
     assert (call_id, status, same) == (first.call_id, "COMPLETED", True)
     assert (lapsed, worker, answered) == (False, False, True)
+
+
+async def test_secret_among_the_facts_about_a_tenant_is_redacted_and_a_gap(project, tmp_path):
+    secret = "ghp_" + "a1B2" * 9
+    facts = f'\n[tenants.acme]\nfacts = {{ note = "use {secret}" }}\n'
+    async with project(facts, sealed=False) as runtime:
+        observation = await submit(runtime, GOOD)
+        requested, *_ = await events(runtime, observation.call_id)
+        assert requested.body["gaps"] == {"tenant": "redacted"}
+    assert secret.encode() not in on_disk(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "long",
+    [
+        {"key": "k" * 100_000},
+        {"origins": {"/" + "x" * 100_000: "user"}},
+        {"tool": "t" * 100_000},
+        {"run_id": "r" * 100_000},
+    ],
+    ids=lambda long: next(iter(long)),
+)
+async def test_refused_proposal_is_kept_small_whatever_of_it_is_long(project, long):
+    async with project() as runtime:
+        refused = await submit(runtime, GOOD, **long)
+        denied = await refusal(runtime, refused.call_id)
+        kept = await runtime.store.fetch("acme", denied.body["captured"])
+        assert len(kept) < 8 * 1024
+        assert denied.body["gaps"]["proposal"] == "cut"
+        assert (await arguments(runtime, refused.call_id)).arguments == GOOD
+
+
+async def test_refused_proposal_full_of_secrets_is_kept_small(project):
+    async with project() as runtime:
+        secrets = [{"password": f"hunter{number}"} for number in range(5000)]
+        refused = await submit(runtime, {**GOOD, "note": secrets})
+        denied = await refusal(runtime, refused.call_id)
+        kept = await runtime.store.fetch("acme", denied.body["captured"])
+        assert len(kept) < 24 * 1024
+        assert (await arguments(runtime, refused.call_id)).redactions
+
+
+async def test_budget_of_nothing_is_kept_as_the_limit_that_it_is(project):
+    async with project("\n[tenants.acme.budgets]\nwrites = 0\n") as runtime:
+        await runtime.run(CLERK, "run_1", budgets=Budgets(reads=0))
+        refused = await submit(runtime, GOOD)
+        assert refused.code is Code.BUDGET_EXHAUSTED
+        capture = await read_arguments(
+            runtime.store, runtime.vault, "acme", refused.call_id, by="vic", now=0.0
+        )
+    assert capture.tenant == [{}, {"writes": 0}]
+    assert capture.record()["run"]["settings"] == {"budgets": {"reads": 0}}

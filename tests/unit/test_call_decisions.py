@@ -109,3 +109,10 @@ async def test_an_observation_lists_the_decisions_in_the_order_of_the_gates(effe
     assert gates == [
         "parse", "schema", "scope", "semantics", "policy", "state", "approval", "budget"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [1, 0, 1.5, True, [], {}, object()])
+async def test_version_that_is_no_text_is_refused(version):
+    runtime = runtime_for(fake_tool("look_up").tool)
+    proposal = Proposal(tool="look_up", arguments={}, version=version, run_id="run_1")
+    assert (await runtime.submit(proposal, someone())).code is Code.SYNTACTIC_PARSE_FAIL

@@ -21,6 +21,7 @@ from pydantic_core import from_json, to_json
 from counterseal.approvals.packet import amount_of, consequence_of
 from counterseal.call.call import Call, CallServices
 from counterseal.canonical import json_default
+from counterseal.contract.effects import Effect
 from counterseal.contract.fill import resource_of
 from counterseal.gates.base import EMPTY, GateContext, Probed
 from counterseal.gates.parse import CALLER_IDS, sound_copy
@@ -37,8 +38,12 @@ MAX_REFUSED_BYTES: Final = 8 * 1024
 """Of a refused proposal. Small, because any caller can fill the vault with refused proposals."""
 MAX_BYTES: Final = 256 * 1024
 _DAY: Final = 86_400.0
-_MAY_HOLD_SECRETS: Final = ("effective", "proposal", "config", "run", "target")
-"""Fields of a capture, beside its arguments."""
+_MOST_REDACTIONS: Final = 100
+_MAY_HOLD_SECRETS: Final = (
+    *("effective", "proposal", "config", "run", "target", "version_seen"),
+    "tenant",
+)
+"""Fields of a capture, beside its arguments. They may be long as well."""
 PRINCIPAL: Final = (
     *("tenant", "agent", "user", "roles", "scopes", "risk_level"),
     *("parents", "covered"),
@@ -256,7 +261,7 @@ def kept_for(call: Call, services: CallServices) -> float | None:
 
 
 def _packed(call: Call, services: CallServices, most: int) -> tuple[bytes, Gaps]:
-    """Return the proposal as JSON, redacted, with at most so many bytes of its arguments.
+    """Return the proposal as JSON, redacted, with at most so many bytes of each of its parts.
 
     The gaps are the parts that another decision could not rely on.
     """
@@ -276,10 +281,20 @@ def _packed(call: Call, services: CallServices, most: int) -> tuple[bytes, Gaps]
     if cut:
         arguments, others["effective"] = text[:most].decode(errors="ignore"), None
         gaps["arguments"] = "cut"
+    for name, value in others.items():
+        if len(_json(value)) > most:
+            others[name], gaps[name] = _short(name, value), "cut"
     gaps.pop("effective", None)  # follows from the arguments
-    found = [redaction.record() for redaction in redactions]
+    found = [redaction.record() for redaction in redactions[:_MOST_REDACTIONS]]
     kept = capture._replace(arguments=arguments, cut=cut, redactions=found, gaps=gaps, **others)
     return _json(kept), gaps
+
+
+def _short(name: str, value: Any) -> Any:
+    """Return what stands for a part that is too long: the tool's name, the run's id, or nothing."""
+    if name == "proposal":
+        return {"tool": str(value["tool"])[:128]}
+    return value[:1] if name == "run" else () if name == "tenant" else None
 
 
 def _capture(call: Call) -> Capture:
@@ -417,12 +432,15 @@ def _authority(call: Call) -> Sequence[Any]:
         if isinstance(answer, Refusal):
             return (None, answer.reason.value, _record_settings(record))
         found = answer
-    return (_grant_record(found), None, _record_settings(record))
+    return (_grant_record(found, found.max_effect), None, _record_settings(record))
 
 
 @lru_cache(maxsize=4096)
-def _grant_record(grant: Grant) -> dict[str, Any]:
-    """Return the settings of a grant that are not the defaults, without agent and tool."""
+def _grant_record(grant: Grant, _max_effect: Effect | None) -> dict[str, Any]:
+    """Return the settings of a grant that are not the defaults, without agent and tool.
+
+    Equal grants may differ in their highest effect, which is therefore given apart.
+    """
     plain = Grant(agent=grant.agent, tool=grant.tool).export()
     return {name: value for name, value in grant.export().items() if value != plain[name]}
 

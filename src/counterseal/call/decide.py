@@ -111,7 +111,8 @@ def _resolve(call: Call, run: RunRecord) -> RegistryRecord | Refusal:
     tool, version = proposal.tool, proposal.version
     try:
         pinned = run.pins.get(tool)
-        hash(version)
+        if version is not None:
+            hash(version), len(version)
     except TypeError:  # the name or the version is no text; the parse gate refuses it
         return Refusal(reason=Reason.UNKNOWN, message="There is no such tool here.")
     if pinned is not None:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from counterseal.call.admit import Resume, seconds_for_client, unpack
 from counterseal.call.call import Call, CallServices
 from counterseal.call.events import refused_observation
-from counterseal.call.execute import observe
+from counterseal.call.execute import observe, read_back
 from counterseal.call.resume import contract_for, resumed_call, run_of
 from counterseal.call.settle import settle, settled_entry
 from counterseal.canonical import thaw
@@ -25,6 +25,7 @@ from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError, NotSentError, StoreError
 from counterseal.execution.attempt import Outcome
 from counterseal.execution.failures import code_of, describe, judge
+from counterseal.execution.probes import ProbeError
 from counterseal.gates.base import deny
 from counterseal.gates.parse import is_id
 from counterseal.ledger.entry import CLIENT_WORKER, Entry, EntryStatus, destination_key
@@ -40,6 +41,7 @@ CARRY_OUT: Final = "carry_out_and_report"
 _REASON: Final = (
     "Carry it out once, with these arguments and before the deadline. Then report the outcome."
 )
+_LATE: Final = "The deadline has passed, and the outcome was looked into."
 
 
 class ReportError(CountersealError):
@@ -96,8 +98,11 @@ async def settle_report(
     """
     kept, resume = await _find(report, principal, services)
     call = await _reported_call(kept, resume, report, services)
+    if report.not_done:
+        await _look_whether_done(call, services)
     observation, own = observe(call, services), (resume.ids or {}).get("call_id")
     if report.fence < kept.entry.fence or not await _has_outcome(kept.entry, services):
+        await _refuse_second_late(report, kept.entry, services)
         answer = await settle(call, observation, services)
         if call.settled:
             return answer._replace(caller_call_id=own)
@@ -105,8 +110,26 @@ async def settle_report(
     if kept.entry.worker == CLIENT_WORKER:
         raise StoreError("the report could not be written; report it again")
     if report.fence < kept.entry.fence or not await _has_outcome(kept.entry, services):
-        raise ReportError("late", "The deadline has passed, and the outcome was looked into.")
+        raise ReportError("late", _LATE)
     return _repeated(kept.entry, call, observation, services)._replace(caller_call_id=own)
+
+
+async def _look_whether_done(call: Call, services: CallServices) -> None:
+    """Ask the destination, where it can be asked, before a key and an approval are free again.
+
+    A client that says "not done" of what it did could do it any number of times.
+    """
+    contract = call.contract
+    if contract.read_back is None or not contract.mutates:
+        return
+    try:
+        output = await read_back(call, contract, services)
+    except ProbeError as error:
+        services.report(call.call_id, "read_back", error.trace)
+        call.in_doubt = True
+        return
+    if output is not None:
+        call.outcome = Outcome(Code.SUCCESS, output)
 
 
 async def _has_outcome(entry: Entry, services: CallServices) -> bool:
@@ -118,9 +141,23 @@ async def _has_outcome(entry: Entry, services: CallServices) -> bool:
         return True
     if entry.worker == CLIENT_WORKER:
         return False
+    return any("settled" not in body for body in await _reports_on_record(entry, services))
+
+
+async def _refuse_second_late(report: Report, entry: Entry, services: CallServices) -> None:
+    """Raise ReportError for a late report after the first, which is on record with its output.
+
+    Reports are no calls, so that no budget would limit what a client could store with them.
+    """
+    late = report.fence < entry.fence or entry.worker != CLIENT_WORKER
+    if late and any("settled" in body for body in await _reports_on_record(entry, services)):
+        raise ReportError("late", _LATE)
+
+
+async def _reports_on_record(entry: Entry, services: CallServices) -> list[Mapping[str, Any]]:
+    """Return what the events of a call say of its reports. A late one has `settled`: False."""
     events = await services.store.events(entry.tenant, call_id=entry.call_id)
-    bodies = [event.body for _, event in events]
-    return any("reported_by" in body and "settled" not in body for body in bodies)
+    return [event.body for _, event in events if "reported_by" in event.body]
 
 
 async def _find(

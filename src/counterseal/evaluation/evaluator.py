@@ -206,6 +206,8 @@ def _what_runs(
         return False, stub, ""
     if record.tool is None:
         return False, stub, "It has no Python function to run."
+    if record.contract.by_client:
+        return False, stub, "The client carries it out: its function is only its signature."
     if record.contract.isolation in (Isolation.PROCESS, Isolation.SANDBOX):
         return False, stub, f"Its function runs in a {record.contract.isolation}, not here."
     if record.mutates and not allow_effects:

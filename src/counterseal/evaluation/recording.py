@@ -32,7 +32,7 @@ _GONE: Final = "the arguments are no longer kept"
 _LOCKED: Final = "the vault key that sealed the arguments is not here"
 _GAPS: Final = {
     "redacted": "a value was redacted",
-    "cut": "the arguments were too long to be kept whole",
+    "cut": "a value was too long to be kept whole",
     "unreadable": "a value has no JSON form",
     "older": "an earlier version kept less of a proposal",
 }

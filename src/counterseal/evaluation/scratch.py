@@ -19,7 +19,7 @@ from counterseal.codes import Code
 from counterseal.contract.approval_terms import Pattern
 from counterseal.contract.declare import Tool
 from counterseal.contract.fill import TemplateError, expected_state
-from counterseal.contract.model import Contract
+from counterseal.contract.model import Contract, ExecutedBy
 from counterseal.contract.tool_context import Context, Secret
 from counterseal.errors import StoreError
 from counterseal.evaluation.samples import GoodCall, output_for
@@ -182,6 +182,8 @@ class Scratch:
             missing = set(contract.secrets) - known
             injected |= {f"counterseal_{name}": Secret(name) for name in missing}
         update: dict[str, Any] = {**change, "isolation": "auto", "http": None, "mcp": None}
+        # A stub runs no code, and plays the client of a tool that the client carries out.
+        update |= {"runs_code": False, "executed_by": ExecutedBy.SERVER}
         if contract.runtime.sandbox_isolated:
             update["runtime"] = contract.runtime.model_copy(update={"sandbox_isolated": False})
         contract = self._contract(record, update)

@@ -18,7 +18,7 @@ from counterseal.config.build import Project, open_runtime, runtime_parts
 from counterseal.config.discovery import Discovered, discover
 from counterseal.config.tables import KeysTable, NotificationsTable, ObservationsTable
 from counterseal.contract.declare import Tool
-from counterseal.contract.model import Contract, KeepReads
+from counterseal.contract.model import Contract, ExecutedBy, Isolation, KeepReads
 from counterseal.contract.tool_context import Context
 from counterseal.errors import ContractError, CountersealError, NotDoneError, Problem, Severity
 from counterseal.evaluation.agents import AS_DECLARED, Agent, AgentTask, Wording
@@ -165,14 +165,26 @@ def _stopping(item: Discovered, contract: Contract, stopped: list[str]) -> Disco
         stopped.append(item.name)
         raise NotDoneError("The scenario has no answer of this tool, so nothing was done.")
 
-    return replace(item, tool=_stand_in(contract, stop))
+    instead = _stand_in(contract, stop)
+    return replace(item, contract=instead.contract, tool=instead)
 
 
 def _stand_in(contract: Contract, function: Callable[..., Any]) -> Tool[..., Any]:
-    """Return a tool with another function, which takes the key if the tool changes something."""
+    """Return a tool with another function, which takes the key if the tool changes something.
+
+    It runs in this process, wherever the real one does: neither another process nor a client has
+    the prepared answers.
+    """
     function.__name__ = function.__qualname__ = contract.name
     injected = {"counterseal_call": Context} if contract.mutates else {}
-    return Tool(contract=contract, function=function, injected=injected)
+    runtime = contract.runtime.model_copy(update={"sandbox_isolated": False})
+    here = {
+        "isolation": Isolation.AUTO,
+        "runs_code": False,
+        "executed_by": ExecutedBy.SERVER,
+        "runtime": runtime,
+    }
+    return Tool(contract=contract.model_copy(update=here), function=function, injected=injected)
 
 
 def _with_answers(item: Discovered, answers: Sequence[Any]) -> Discovered:
@@ -197,7 +209,8 @@ def _with_answers(item: Discovered, answers: Sequence[Any]) -> Discovered:
     if callable(contract.read_back):
         instead["read_back"] = read_back
     contract = contract.model_copy(update=instead)
-    return replace(item, contract=contract, tool=_stand_in(contract, answer))
+    tool = _stand_in(contract, answer)
+    return replace(item, contract=tool.contract, tool=tool)
 
 
 async def run_trial(

@@ -57,11 +57,13 @@ async def review_versions(
     """Hold the versions of a registry that widen what their tools may do, and are not accepted.
 
     With `register`, contracts that the store does not know yet are stored, and holds are recorded.
+    If that fails, the review is made again: a later version is compared with what is stored.
     """
-    names = {record.name for record in registry.unreviewed}
-    if not names:
+    records = registry.unreviewed  # others may be registered while the store is read
+    if not records:
         return
-    new = registry.review(await store.contracts(names))
+    stored_contracts = await store.contracts({record.name for record in records})
+    new = registry.review(records, stored_contracts)
     if new and register:
         now = clock()
         rows = [
@@ -69,6 +71,7 @@ async def review_versions(
             for one, held in new
         ]
         await store.register_contracts([(row, _hold_events(row, now)) for row in rows])
+    registry.end_review(records)
 
 
 def _hold_events(row: RegisteredContract, now: float) -> Sequence[Event]:

@@ -208,6 +208,7 @@ class History:
     def add(self, change: RegistryChange) -> None:
         self._all.append(change)
         if change.grant is not None:
+            self._grants.pop(change.grant, None)  # an equal one may have another highest effect
             self._grants[change.grant] = change
         elif change.fields and change.tool is not None:
             self._by_tool[change.tool].append(change)

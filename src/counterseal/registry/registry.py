@@ -240,11 +240,14 @@ class Registry(VersionSelector):
         """The records that were not compared with the stored contracts of their tools yet."""
         return tuple(self._unreviewed.values())
 
-    def review(self, stored: Sequence[EarlierContract]) -> list[tuple[Contract, tuple[str, ...]]]:
-        """Hold the unreviewed versions that widen what their tools may do.
+    def review(
+        self, records: Iterable[RegistryRecord], stored: Sequence[EarlierContract]
+    ) -> list[tuple[Contract, tuple[str, ...]]]:
+        """Hold those of some unreviewed records that widen what their tools may do.
 
         `stored` has all contracts of their tools that were ever registered, oldest first. Returns
-        the contracts that are not among them, with the changes that hold them.
+        the contracts that are not among them, with the changes that hold them. The records stay
+        unreviewed until `end_review`.
         """
         known = {(row.tool, row.version, row.contract_hash): row.held for row in stored}
         accepted: defaultdict[str, list[EarlierContract]] = defaultdict(list)
@@ -252,7 +255,7 @@ class Registry(VersionSelector):
             if not row.held or self._history.accepted(row.tool, row.contract_hash):
                 accepted[row.tool].append(row)
         new = []
-        for record in self._unreviewed.values():
+        for record in records:
             contract = record.contract
             key = (record.name, record.version, contract.hash)
             if key in known:
@@ -263,22 +266,26 @@ class Registry(VersionSelector):
             if held and not self._history.accepted(record.name, contract.hash):
                 self._declared[record.name, record.version] = replace(record, held=held)
                 self._change(record.name, record.version, held=held)
-        self._unreviewed.clear()
         return new
+
+    def end_review(self, records: Iterable[RegistryRecord]) -> None:
+        """Note that records were compared, and that the store knows their contracts."""
+        for record in records:
+            self._unreviewed.pop((record.name, record.version), None)
 
     # --- grants -----------------------------------------------------------------------------------
 
     def effect_for(self, grant: Grant) -> Effect | None:
         """Return the highest effect of the versions that a new grant would cover now.
 
-        Versions that are held for review don't count: accepting one widens no grant.
+        Versions that are held for review don't count, so that accepting one widens no grant; only
+        a grant that covers no other version is given for what they do.
         """
-        covered = [
-            record
-            for record in self._records.versions(grant.tool)
-            if grant.covers(record.parsed) and not record.held
-        ]
-        effects = [record.contract.effect for record in covered]
+        line, tenant = self._records.versions(grant.tool), grant.tenant
+        here = [record for record in line if tenant is None or record.allows_tenant(tenant)]
+        covered = [record for record in here if grant.covers(record.parsed)]
+        in_use = [record for record in covered if not record.held]
+        effects = [record.contract.effect for record in in_use or covered]
         return max(filter(None, effects), key=effect_rank, default=None) if all(effects) else None
 
     def grant(self, grant: Grant) -> None:

@@ -56,6 +56,29 @@ async def test_a_function_that_changes_something_does_not_run_without_leave():
     assert "--allow-effects" in report.tools[0].note
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"executed_by": "client", "read_back": fake_tool("find").tool.function},
+        {"isolation": "sandbox", "runs_code": True},
+    ],
+    ids=lambda where: next(iter(where)),
+)
+async def test_stub_stands_for_a_tool_wherever_that_runs(where):
+    runtime = runtime_for()
+    runtime.register(refund(**where).contract)
+    report = await evaluate(await subjects_of(runtime))
+    assert report.cell("refund", "idempotency").status == "passed"
+    assert not report.failures
+
+
+async def test_signature_of_a_tool_that_the_client_carries_out_is_not_run(evaluated):
+    found = refund(executed_by="client", read_back=fake_tool("find").tool.function)
+    report = await evaluated(found, mode="schema", declared={"refund": {"run": "real"}})
+    assert report.tools[0].ran == "a stub"
+    assert "The client carries it out" in report.tools[0].note
+
+
 async def test_a_failure_is_made_shorter(evaluated):
     broken = fake_tool(
         "broken",

@@ -22,6 +22,7 @@ from counterseal.evaluation.scenarios import contains
 from counterseal.evaluation.trajectories import AgentCall, Trajectory
 from counterseal.evaluation.trials import ScenarioReport, run_trial, run_trials
 
+from . import scenario_world
 from .scenario_world import one, scenarios, world
 
 REFUND = """\
@@ -60,6 +61,18 @@ async def test_prepared_answers_come_one_after_the_other(tmp_path):
     fields = REFUND.replace("{order_id: o_1}}", "[{order_id: o_1}, {order_id: o_2}]}", 1)
     trial = await tried(tmp_path, fields, [LOOK, PAY, ("refund", {"order_id": "o_2", "cents": 1})])
     assert '"o_2"' in trial.trajectory.uses[2].answer
+
+
+@pytest.mark.parametrize("where", ['isolation="process"', 'executed_by="client", read_back=found'])
+async def test_stand_in_runs_here_wherever_the_tool_itself_runs(tmp_path, monkeypatch, where):
+    declared = scenario_world.TOOLS.replace("repeatable=True", f"repeatable=True, {where}")
+    declared = declared.replace("\n\n\n", "\n\n\nasync def found(order_id): ...\n\n\n", 1)
+    monkeypatch.setattr(scenario_world, "TOOLS", declared)
+    trial = await tried(tmp_path, REFUND, [LOOK, PAY])
+    assert trial.score.passed, trial.score.wrong
+    trial = await tried(tmp_path, "expect: {calls: [{tool: get_order}]}", [LOOK, PAY])
+    assert "refund would have been carried out, without a prepared answer" in trial.score.wrong
+    assert not (tmp_path / "book.txt").exists()
 
 
 async def test_missing_call_is_underuse(tmp_path):
