@@ -94,9 +94,9 @@ async def test_a_worker_that_cannot_start_says_why(tiny):
             pass
 
 
-async def test_a_worker_that_ends_in_its_turn_is_told_of(tiny):
+async def test_a_worker_that_ends_in_its_turn_is_named_with_its_last_words(tiny):
     async with worker(tiny(dies_at=6)) as one:
-        with pytest.raises(Unavailable, match="ended before its time"):
+        with pytest.raises(Unavailable, match="I have had enough"):
             await one.run(10)
 
 
