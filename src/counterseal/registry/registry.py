@@ -198,7 +198,7 @@ class Registry(VersionSelector):
         return tuple(problems)
 
     register_contract = register
-    """The seed's name."""
+    """Another name for `register`, with a contract as a value."""
 
     def _joint_problems(self, new: list[RegistryRecord], grants: list[Grant]) -> Iterable[Problem]:
         """Yield conflicts of the new records and grants with each other and the registered ones."""
