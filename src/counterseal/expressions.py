@@ -4,16 +4,13 @@ The evaluator has no cost limit, so expressions that could run long are refused 
 texts, `map`, `filter`, and a macro inside a macro. A missing key, an unknown name or a wrong type
 raises `ExpressionError` and never counts as true; callers treat it as a denial.
 
-The CEL library is imported on first use, and without its command line, which it would load too.
+The CEL library is imported on first use, because importing it also loads its command line.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 from counterseal.errors import ExpressionError
@@ -87,30 +84,16 @@ class Expression:
 
 def evaluation_context(values: Mapping[str, Any]) -> Any:
     """Return values in the form in which several expressions can be evaluated over them."""
-    return _cel().Context(dict(values))
+    import cel  # noqa: PLC0415 - loaded on first use: see the module's docstring
 
-
-@cache
-def _cel() -> ModuleType:
-    """Import the CEL library without its command line.
-
-    `cel` imports `cel.cli`, which nothing else of it uses, and which loads a terminal toolkit: ten
-    times the work of the rest. A later import of `cel.cli` gets the real one.
-    """
-    first = "cel" not in sys.modules
-    if first:
-        sys.modules["cel.cli"] = ModuleType("cel.cli")
-    import cel  # noqa: PLC0415 - loaded on first use; waits for a thread that is importing it
-
-    if first:  # two threads may have been first
-        sys.modules.pop("cel.cli", None)
-        vars(cel).pop("cli", None)
-    return cel
+    return cel.Context(dict(values))
 
 
 def _compile(text: str) -> Any:
+    import cel  # noqa: PLC0415 - loaded on first use: see the module's docstring
+
     try:
-        return _cel().compile(text)
+        return cel.compile(text)
     except ValueError as error:
         detail = re.search(r"<input>:(\d+):(\d+): (.*)", str(error))
         where = f"at {detail[1]}:{detail[2]}: {detail[3]}" if detail else str(error)
