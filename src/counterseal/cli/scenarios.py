@@ -191,7 +191,10 @@ def export(
 
     _check_format(form, WRITERS)
     reports = [report for file in files for report in _reports(file)]
-    text = WRITERS[form](reports)
+    try:
+        text = WRITERS[form](reports)
+    except ValueError as error:
+        fail(one_line(f"{error}."))
     if out is not None:
         write_files({out: text})
     if as_json:

@@ -43,7 +43,8 @@ class RecordedAuthority:
     def authorize(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:
         """Return what the recorded grant allows, or the recorded refusal."""
         capture = self._call.capture
-        assert capture is not None  # noqa: S101 - a call without one is not judged
+        if capture is None:
+            raise MissingFactError("the proposal was not kept")
         own = capture.principal[1]
         grant, reason, _ = capture.authority
         if principal.agent != own and not isinstance(principal, System):

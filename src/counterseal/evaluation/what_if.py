@@ -17,7 +17,7 @@ from typing import Any, Final
 from counterseal.call.capture import Capture
 from counterseal.contract.model import Contract
 from counterseal.evaluation.recorded_facts import MissingFactError
-from counterseal.evaluation.recording import BATCH, RecordedCall, read_calls
+from counterseal.evaluation.recording import BATCH, CallVerdict, RecordedCall, read_calls
 from counterseal.evaluation.replay import Judged, Rules, judge
 from counterseal.gates.base import GateContext
 from counterseal.ledger.requests import EventFilter
@@ -88,11 +88,10 @@ class ReplayReport:
         elif judged.differs is None or not (self.same_rules or _changed(judged)):
             self.same += 1
         else:
-            self._add_change(judged, judged.differs)
+            self._add_change(judged, judged.now, judged.differs)
 
-    def _add_change(self, judged: Judged, differs: tuple[str, str, str]) -> None:
-        then, now = judged.call.outcome, judged.now
-        assert now is not None  # noqa: S101 - `add` has checked it
+    def _add_change(self, judged: Judged, now: CallVerdict, differs: tuple[str, str, str]) -> None:
+        then = judged.call.outcome
         kind = _KINDS[now.verdict] if then.verdict != now.verdict else "other"
         by = now if now.gate is not None else then
         rule = " ".join(filter(None, (by.gate, by.rule))) or differs[0]

@@ -101,6 +101,9 @@ def test_trajectories_go_out_and_come_in_again(run, write):
     assert "look      1 of 1" in result.stdout
     printed = run("scenarios", "export", "junit", "good.json").stdout
     assert printed.startswith("<?xml")
+    both = run("scenarios", "export", "inspect", "good.json", "good.json")
+    assert (both.exit_code, both.stdout) == (2, "")
+    assert "an Inspect log holds one report, and 2 were given" in both.stderr
 
 
 def test_imported_conversation_is_named_after_its_scenario(run, write):

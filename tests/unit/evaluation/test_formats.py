@@ -156,6 +156,14 @@ def test_log_that_inspect_made_is_read():
     assert one.facts == {"scores": {"includes": "C"}}
 
 
+def test_sample_of_inspect_that_was_not_scored_is_read(tmp_path):
+    log = json.loads((SAMPLES / "inspect.json").read_text("utf-8"))
+    del log["samples"][0]["scores"]
+    (tmp_path / "log.json").write_text(json.dumps(log), "utf-8")
+    (one,) = read_trajectories(tmp_path / "log.json", "inspect")
+    assert one.facts == {"scores": {}}
+
+
 def test_results_of_tau2_are_read_without_the_users_own_calls():
     call = {"id": "c1", "name": "get_order", "arguments": {"order_id": "o_1"}}
     theirs = {**call, "id": "c2", "requestor": "user"}

@@ -28,6 +28,7 @@ def read(data: Any) -> list[Trajectory]:
 def _trajectory(sample: Mapping[str, Any], model: str) -> Trajectory:
     messages = sample["messages"]
     used = (sample.get("model_usage") or {}).values()
+    scores = sample.get("scores") or {}  # a sample that was not scored has none
     return Trajectory(
         name=str(sample["id"]),
         objective=first_words(messages, "user"),
@@ -37,7 +38,7 @@ def _trajectory(sample: Mapping[str, Any], model: str) -> Trajectory:
         tokens=sum(int(one.get("total_tokens") or 0) for one in used),
         started_at=_moment(sample.get("started_at")),
         duration_ms=round((sample.get("total_time") or 0.0) * 1000),
-        facts={"scores": {name: one["value"] for name, one in (sample["scores"] or {}).items()}},
+        facts={"scores": {name: one["value"] for name, one in scores.items()}},
     )
 
 
@@ -63,7 +64,9 @@ def _moment(text: Any) -> float:
 
 
 def write(reports: Sequence[ScenarioReport]) -> str:
-    """Return a log with a sample for each trial. Inspect has one log for one agent: the first."""
+    """Return a log with a sample for each trial. Inspect has one log for one agent."""
+    if len(reports) != 1:
+        raise ValueError(f"an Inspect log holds one report, and {len(reports)} were given")
     report = reports[0]
     samples = [_sample(report, trial) for trial in report.trials]
     begun = min((trial.trajectory.started_at for trial in report.trials), default=0.0)
